@@ -1,0 +1,1 @@
+"""The wire contract of dragoman; its versions are the packages inside."""
