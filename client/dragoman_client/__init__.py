@@ -1,0 +1,1 @@
+"""The client of dragoman: a Python interface and the `dragoman` command line."""

@@ -1,0 +1,1 @@
+"""gRPC in front of an engine: policy, no tensors."""
