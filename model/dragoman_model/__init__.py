@@ -1,0 +1,1 @@
+"""The Transformer of dragoman: what makes one, and what decodes with one."""

@@ -1,0 +1,163 @@
+"""Text to token ids and back, and where in the text each token stands."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor
+
+from dragoman_model.errors import TokenizerError
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+TOKENIZER_FILE = "tokenizer.model"
+
+_SPACE = "▁"  # SentencePiece writes a space as this, at the start of the word that follows
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A token and where it stands.
+
+    Attributes:
+        id: The token id.
+        text: The vocabulary's piece, as in ``▁house`` or ``<0xF0>``.
+        span: Half-open range of code points. Two spans of a text are disjoint or, where several pieces spell one
+            character, equal; a piece that is only a space has an empty one. None for special tokens.
+        special: Stands for no text, such as end-of-sentence.
+    """
+
+    id: int
+    text: str
+    span: tuple[int, int] | None
+    special: bool = False
+
+
+class Tokenizer:
+    """The SentencePiece processors of a model: one for its source and one for its target, often the same.
+
+    Args:
+        source: Reads the text to translate.
+        target: Writes the translation.
+    """
+
+    def __init__(self, source: SentencePieceProcessor, target: SentencePieceProcessor) -> None:
+        self.source = source
+        self.target = target
+
+    @classmethod
+    def load(cls, directory: Path) -> "Tokenizer":
+        """Reads ``tokenizer.model``, which serves both sides.
+
+        Raises:
+            TokenizerError: The file is missing, truncated or foreign.
+        """
+        processor = _load_processor(directory / TOKENIZER_FILE)
+        return cls(processor, processor)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of target pieces."""
+        return int(self.target.vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the source token ids of ``text``, EOS last."""
+        return [*self.source.encode(_whole_characters(text), out_type=int), EOS_ID]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the target token ids of ``text``, EOS last."""
+        return [*self.target.encode(_whole_characters(text), out_type=int), EOS_ID]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns ``encode`` of each text, faster than one by one."""
+        return _encode_batch(self.source, texts)
+
+    def encode_target_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns ``encode_target`` of each text, faster than one by one."""
+        return _encode_batch(self.target, texts)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of target token ids; special ones say nothing, bytes that are no character read U+FFFD."""
+        return str(self.target.decode([i for i in token_ids if not _is_special(i)]))
+
+    def source_pieces(self, text: str) -> list[Piece]:
+        """Returns the tokens of ``encode(text)`` with their spans in ``text``."""
+        mapping = self.source.encode(_whole_characters(text), return_type="offset_mapping")
+        pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text)
+        return [*pieces, Piece(EOS_ID, self.source.id_to_piece(EOS_ID), None, special=True)]
+
+    def target_pieces(self, token_ids: Sequence[int]) -> tuple[str, list[Piece]]:
+        """Returns ``decode(token_ids)`` and each token's span in it."""
+        said = [i for i in token_ids if not _is_special(i)]
+        mapping = self.target.decode(said, return_type="offset_mapping")
+        text = str(mapping["text"])
+        spoken = iter(_with_spans(said, [self.target.id_to_piece(i) for i in said], mapping["offsets"], text))
+        pieces = [
+            Piece(i, self.target.id_to_piece(i), None, special=True) if _is_special(i) else next(spoken)
+            for i in token_ids
+        ]
+        return text, pieces
+
+
+def _is_special(token_id: int) -> bool:
+    return token_id in (PAD_ID, BOS_ID, EOS_ID)
+
+
+def _load_processor(path: Path) -> SentencePieceProcessor:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"{path}: cannot be read: {error.strerror}") from error
+    processor = SentencePieceProcessor()
+    try:
+        loaded = content and processor.LoadFromSerializedProto(content)
+    except RuntimeError as error:
+        raise TokenizerError(f"{path}: is not a SentencePiece model, or is cut short") from error
+    if not loaded:
+        raise TokenizerError(f"{path}: is not a SentencePiece model, or is cut short")
+    ids = {"pad": processor.pad_id(), "bos": processor.bos_id(), "eos": processor.eos_id(), "unk": processor.unk_id()}
+    expected = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+    if ids != expected:
+        raise TokenizerError(f"{path}: its special ids are {ids}, expected {expected}; it belongs to another program")
+    return processor
+
+
+def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
+    encoded = processor.encode([_whole_characters(text) for text in texts], out_type=int, num_threads=1)
+    return [[*ids, EOS_ID] for ids in encoded]
+
+
+def _whole_characters(text: str) -> str:
+    """Swaps lone surrogates, which UTF-8 can't hold, for U+FFFD, one for one so that positions stay."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def _with_spans(
+    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]], text: str
+) -> list[Piece]:
+    """Turns SentencePiece's ranges into spans.
+
+    SentencePiece counts the space before a word to the word, and where several pieces spell one character, gives it to
+    the last of them and nothing to the others.
+    """
+    spans: list[tuple[int, int]] = []
+    following: tuple[int, int] | None = None
+    for piece, (start, end) in zip(reversed(pieces), reversed(offsets), strict=True):
+        if piece.startswith(_SPACE):
+            start = end if piece == _SPACE else _skip_spaces(text, start, end)
+        if start == end and piece != _SPACE and following is not None and following[0] == end:
+            start, end = following
+        if start < end:
+            following = (start, end)
+        spans.append((start, end))
+    spans.reverse()
+    return [Piece(i, piece, span) for i, piece, span in zip(ids, pieces, spans, strict=True)]
+
+
+def _skip_spaces(text: str, start: int, end: int) -> int:
+    """Returns where the word in ``text[start:end]`` begins; invisible marks before it count as space."""
+    while start < end and (text[start].isspace() or unicodedata.category(text[start]) in ("Cc", "Cf")):
+        start += 1
+    return start
