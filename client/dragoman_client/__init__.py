@@ -1,1 +1,62 @@
-"""The client of dragoman: a Python interface and the `dragoman` command line."""
+"""Client of a dragoman server: translations and the attention behind them, over gRPC.
+
+::
+
+    from dragoman_client import Translator
+
+    with Translator("127.0.0.1:50051") as translator:
+        print(translator.translate("A girl is reading a book in the garden."))
+"""
+
+from dragoman_client.async_translator import AsyncTranslator
+from dragoman_client.attention import Attention, AttentionTensor, AttentionUnit
+from dragoman_client.errors import (
+    DeadlineExceededError,
+    DragomanError,
+    FieldViolation,
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    ServerError,
+    UnavailableError,
+)
+from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.results import (
+    FinishReason,
+    LanguagePair,
+    Limits,
+    Model,
+    ModelList,
+    ScoredToken,
+    ServingStatus,
+    TextSpan,
+    Translation,
+)
+from dragoman_client.translator import Translator
+
+__all__ = [
+    "AsyncTranslator",
+    "Attention",
+    "AttentionTensor",
+    "AttentionUnit",
+    "DeadlineExceededError",
+    "DecodingOptions",
+    "DragomanError",
+    "FieldViolation",
+    "FinishReason",
+    "InvalidRequestError",
+    "LanguagePair",
+    "Limits",
+    "Model",
+    "ModelList",
+    "NotFoundError",
+    "OverloadedError",
+    "ScoredToken",
+    "ServerError",
+    "ServingStatus",
+    "Split",
+    "TextSpan",
+    "Translation",
+    "Translator",
+    "UnavailableError",
+]

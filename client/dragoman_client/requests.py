@@ -1,0 +1,132 @@
+"""Arguments → messages of the wire contract: the one place where they are written."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+import grpc
+
+from dragoman.v1 import DecodingOptions as WireOptions
+from dragoman.v1 import DumpAttentionRequest, OutputOptions, TextSplit, TranslateTextRequest
+from dragoman_client.errors import FieldViolation, InvalidRequestError
+from dragoman_client.options import DecodingOptions, Split
+
+MAX_TEXTS_PER_CALL = 256
+"""The server's default limit."""
+
+MAX_CHARACTERS_PER_CALL = 20_000
+"""What the server takes as one text by default. A call with more sentences than the queue has room for is never taken, so
+long texts travel few together."""
+
+_SPLITS = {Split.SENTENCES: TextSplit.TEXT_SPLIT_SENTENCES, Split.NONE: TextSplit.TEXT_SPLIT_NONE}
+
+
+class TranslateChunk(NamedTuple):
+    """A request and where its first text stands among the caller's texts."""
+
+    request: TranslateTextRequest
+    offset: int
+
+
+def build_translate_chunks(
+    texts: Sequence[str],
+    *,
+    source_language: str | None,
+    target_language: str | None,
+    model: str | None,
+    options: DecodingOptions | None,
+    include_tokens: bool,
+    split: Split | str,
+) -> list[TranslateChunk]:
+    """Returns the calls that translate all texts, each within the server's limits.
+
+    Raises:
+        InvalidRequestError: A text cannot be sent.
+        ValueError: ``split`` names no way to split.
+    """
+    for index, text in enumerate(texts):
+        check_encodable(text, f"texts[{index}]")
+    chunks = []
+    for offset, count in _cut(texts):
+        request = TranslateTextRequest(
+            texts=texts[offset : offset + count],
+            model=model or "",
+            source_language_code=source_language or "",
+            target_language_code=target_language or "",
+            options=_build_options(options),
+            split=_SPLITS[Split(split)],
+        )
+        if include_tokens:
+            request.output.CopyFrom(OutputOptions(include_tokens=True))
+        chunks.append(TranslateChunk(request, offset))
+    return chunks
+
+
+def build_attention_request(
+    text: str,
+    *,
+    translation: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    model: str | None,
+    options: DecodingOptions | None,
+    split: Split | str | None,
+) -> DumpAttentionRequest:
+    """Returns the call that dumps a text's cross-attention.
+
+    Raises:
+        InvalidRequestError: The text or the translation cannot be sent.
+        ValueError: ``split`` names no way to split.
+    """
+    check_encodable(text, "text")
+    if translation is not None:
+        check_encodable(translation, "translation")
+    return DumpAttentionRequest(
+        text=text,
+        translation=translation,
+        model=model or "",
+        source_language_code=source_language or "",
+        target_language_code=target_language or "",
+        options=_build_options(options),
+        split=TextSplit.TEXT_SPLIT_UNSPECIFIED if split is None else _SPLITS[Split(split)],
+    )
+
+
+def check_encodable(text: str, field: str) -> None:
+    """Refuses what UTF-8 cannot carry, before protobuf does so less clearly.
+
+    Raises:
+        InvalidRequestError: The text holds a lone surrogate.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        description = (
+            f"holds the lone surrogate U+{ord(text[error.start]):04X} at position {error.start}, "
+            "which is no character and which UTF-8 cannot carry"
+        )
+        raise InvalidRequestError(
+            f"{field} {description}",
+            code=grpc.StatusCode.INVALID_ARGUMENT,
+            field_violations=(FieldViolation(field, description),),
+        ) from error
+
+
+def _cut(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yields (offset, count) of runs that keep to both limits; a text over the budget travels alone."""
+    offset = count = characters = 0
+    for text in texts:
+        full = count == MAX_TEXTS_PER_CALL or characters + len(text) > MAX_CHARACTERS_PER_CALL
+        if count and full:
+            yield offset, count
+            offset, count, characters = offset + count, 0, 0
+        count += 1
+        characters += len(text)
+    if count:
+        yield offset, count
+
+
+def _build_options(options: DecodingOptions | None) -> WireOptions | None:
+    if options is None:
+        return None
+    return WireOptions(**{name: value for name, value in asdict(options).items() if value is not None})

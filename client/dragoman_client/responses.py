@@ -1,0 +1,97 @@
+"""Messages of the wire contract → results: the one place where they are read."""
+
+from dragoman.v1 import AttentionUnit as WireUnit
+from dragoman.v1 import FinishReason as WireFinishReason
+from dragoman.v1 import ListModelsResponse, TokenScore, TranslateTextRequest, TranslateTextResponse
+from dragoman.v1 import Model as WireModel
+from dragoman.v1 import Translation as WireTranslation
+from dragoman_client.errors import ServerError
+from dragoman_client.results import (
+    FinishReason,
+    LanguagePair,
+    Limits,
+    Model,
+    ModelList,
+    ScoredToken,
+    TextSpan,
+    Translation,
+)
+
+_FINISH_REASONS = {
+    WireFinishReason.FINISH_REASON_EOS: FinishReason.EOS,
+    WireFinishReason.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    WireFinishReason.FINISH_REASON_BLANK: FinishReason.BLANK,
+}
+
+
+def read_translations(request: TranslateTextRequest, response: TranslateTextResponse) -> list[Translation]:
+    """Returns the translations of a request's texts.
+
+    Raises:
+        ServerError: There is not one for each text.
+    """
+    if len(response.translations) != len(request.texts):
+        raise ServerError(
+            f"the server sent {len(response.translations)} translations of {len(request.texts)} texts"
+        )
+    return [
+        read_translation(translation, response.model, response.model_digest)
+        for translation in response.translations
+    ]
+
+
+def read_translation(translation: WireTranslation, model: str, model_digest: str) -> Translation:
+    """Returns a translation by the named model."""
+    return Translation(
+        text=translation.text,
+        finish_reason=_FINISH_REASONS.get(translation.finish_reason, FinishReason.UNSPECIFIED),
+        score=translation.score if translation.HasField("score") else None,
+        normalized_score=translation.normalized_score if translation.HasField("normalized_score") else None,
+        source_token_count=translation.source_token_count,
+        target_token_count=translation.target_token_count,
+        sentence_count=translation.sentence_count,
+        tokens=tuple(
+            ScoredToken(token.piece, token.log_probability, read_span(token)) for token in translation.tokens
+        ),
+        model=model,
+        model_digest=model_digest,
+    )
+
+
+def read_span(message: TokenScore | WireUnit) -> TextSpan | None:
+    """Returns a message's ``span``, None where it is not set."""
+    return TextSpan(message.span.start, message.span.end) if message.HasField("span") else None
+
+
+def read_models(response: ListModelsResponse) -> ModelList:
+    """Returns the served models and the server's limits."""
+    limits = response.limits
+    return ModelList(
+        models=tuple(_read_model(model) for model in response.models),
+        limits=Limits(
+            max_text_count=limits.max_text_count,
+            max_text_characters=limits.max_text_characters,
+            max_beam_size=limits.max_beam_size,
+            max_num_hypotheses=limits.max_num_hypotheses,
+            max_sentence_rows=limits.max_sentence_rows,
+        ),
+    )
+
+
+def _read_model(model: WireModel) -> Model:
+    return Model(
+        name=model.name,
+        language_pairs=tuple(
+            LanguagePair(pair.source_language_code, pair.target_language_code)
+            for pair in model.language_pairs
+        ),
+        digest=model.digest,
+        precision=model.precision,
+        device=model.device,
+        parameter_count=model.parameter_count,
+        encoder_layer_count=model.encoder_layer_count,
+        decoder_layer_count=model.decoder_layer_count,
+        head_count=model.head_count,
+        max_source_token_count=model.max_source_token_count,
+        max_target_token_count=model.max_target_token_count,
+    )

@@ -1,0 +1,168 @@
+"""What the server answers, as plain frozen data."""
+
+import enum
+from dataclasses import dataclass
+
+
+class FinishReason(enum.Enum):
+    """Why decoding ended.
+
+    Attributes:
+        UNSPECIFIED: The server did not say.
+        EOS: The model ended the sentence.
+        LENGTH: The length limit was reached in some sentence; the translation may be cut.
+        BLANK: The text was empty or blank and came back as it was.
+    """
+
+    UNSPECIFIED = "UNSPECIFIED"
+    EOS = "EOS"
+    LENGTH = "LENGTH"
+    BLANK = "BLANK"
+
+
+class ServingStatus(enum.Enum):
+    """What a health check says.
+
+    Attributes:
+        UNKNOWN: The server did not say.
+        SERVING: Requests are taken.
+        NOT_SERVING: Requests are refused: the server is starting or going away.
+        SERVICE_UNKNOWN: There is no such model.
+    """
+
+    UNKNOWN = "UNKNOWN"
+    SERVING = "SERVING"
+    NOT_SERVING = "NOT_SERVING"
+    SERVICE_UNKNOWN = "SERVICE_UNKNOWN"
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """A half-open range of Unicode code points: ``text[span.start : span.end]``.
+
+    Attributes:
+        start: First code point.
+        end: One past the last.
+    """
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """A target token and its probability.
+
+    Attributes:
+        piece: The vocabulary piece.
+        log_probability: Natural logarithm of its probability.
+        span: Where it stands in the translation; None for special tokens.
+    """
+
+    piece: str
+    log_probability: float
+    span: TextSpan | None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text.
+
+    Attributes:
+        text: The translation. Separators between sentences are the source's own.
+        finish_reason: Why decoding ended; LENGTH where any sentence reached its limit.
+        score: Sum of the target tokens' log-probabilities (natural), end-of-sentence included; None for blank text.
+        normalized_score: ``score`` / target tokens; None for blank text.
+        source_token_count: Source tokens read, end-of-sentence included.
+        target_token_count: Target tokens made, end-of-sentence included.
+        sentence_count: Sentences the text was cut into.
+        tokens: Target tokens with their log-probabilities; empty unless asked for.
+        model: Name of the model that translated.
+        model_digest: SHA-256 of its weights, in hexadecimal.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    score: float | None
+    normalized_score: float | None
+    source_token_count: int
+    target_token_count: int
+    sentence_count: int
+    tokens: tuple[ScoredToken, ...]
+    model: str
+    model_digest: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """A source and a target language, as BCP-47 codes."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.target}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A served model.
+
+    Attributes:
+        name: What ``model=`` takes.
+        language_pairs: What it translates.
+        digest: SHA-256 of the weights, in hexadecimal.
+        precision: Precision in force: float32, bfloat16, float16 or int8.
+        device: Device in force: cpu, cuda:0, …
+        parameter_count: Number of parameters.
+        encoder_layer_count: Encoder layers.
+        decoder_layer_count: Decoder layers.
+        head_count: Attention heads of a layer.
+        max_source_token_count: Longest source sentence in tokens, end-of-sentence included.
+        max_target_token_count: Longest translation of a sentence in tokens, end-of-sentence included.
+    """
+
+    name: str
+    language_pairs: tuple[LanguagePair, ...]
+    digest: str
+    precision: str
+    device: str
+    parameter_count: int
+    encoder_layer_count: int
+    decoder_layer_count: int
+    head_count: int
+    max_source_token_count: int
+    max_target_token_count: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one call may ask for.
+
+    Attributes:
+        max_text_count: Texts in a call; the client cuts longer lists into several calls.
+        max_text_characters: Unicode code points in a text.
+        max_beam_size: Bound of ``DecodingOptions.beam_size``.
+        max_num_hypotheses: Bound of ``DecodingOptions.num_hypotheses``.
+        max_sentence_rows: Decoder rows that one sentence may take.
+    """
+
+    max_text_count: int
+    max_text_characters: int
+    max_beam_size: int
+    max_num_hypotheses: int
+    max_sentence_rows: int
+
+
+@dataclass(frozen=True)
+class ModelList:
+    """The served models, in the order in which a language pair picks its default, and the server's limits."""
+
+    models: tuple[Model, ...]
+    limits: Limits
+
+    def __len__(self) -> int:
+        return len(self.models)

@@ -1,0 +1,234 @@
+"""The blocking client."""
+
+from types import TracebackType
+from typing import Any, Self, overload
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dragoman.v1 import ListModelsRequest, TranslationServiceStub
+from dragoman_client.attention import Attention, AttentionReader
+from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
+from dragoman_client.core import Core, read_health, read_health_error
+from dragoman_client.errors import DragomanError
+from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.requests import build_attention_request, build_translate_chunks
+from dragoman_client.responses import read_models, read_translations
+from dragoman_client.results import ModelList, ServingStatus, Translation
+
+
+class Translator:
+    """A connection to a dragoman server. Close it, or use it as a context manager; share it between threads.
+
+    ::
+
+        with Translator() as translator:
+            print(translator.translate("A girl is reading a book."))
+
+    Calls that translate or list models are sent again, at most three times within about a second, where the server is
+    unavailable or has no room.
+
+    Args:
+        address: The server's HOST:PORT.
+        timeout: Seconds until a call fails, retries included; None waits for ever.
+        credentials: From ``grpc.ssl_channel_credentials`` and its like; None speaks plain text.
+        metadata: Sent with every call, such as ``[("authorization", "Bearer …")]``; keys in lower case.
+
+    Raises:
+        ValueError: The address is not HOST:PORT, or the timeout is not above 0.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Metadata = (),
+    ) -> None:
+        self._core = Core(address, timeout=timeout, metadata=metadata)
+        options = channel_options(address)
+        self._channel = (
+            grpc.insecure_channel(address, options)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options)
+        )
+        self._stub = TranslationServiceStub(self._channel)
+        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
+
+    @overload
+    def translate(
+        self,
+        text: str,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        timeout: float | None = None,
+    ) -> Translation: ...
+
+    @overload
+    def translate(
+        self,
+        text: list[str] | tuple[str, ...],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        timeout: float | None = None,
+    ) -> list[Translation]: ...
+
+    def translate(
+        self,
+        text: str | list[str] | tuple[str, ...],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        timeout: float | None = None,
+    ) -> Translation | list[Translation]:
+        """Returns the translation of a text, or of each text of a list in its order.
+
+        A long list goes out in several calls, one after the other; when one fails, the whole list does.
+
+        Args:
+            text: At most 20,000 characters (or what the server's limit is); any number of texts.
+            source_language: BCP-47 code; None takes the model's own.
+            target_language: BCP-47 code; None takes the model's own.
+            model: A name from :meth:`models`; None takes the first that serves the languages.
+            options: How to search; None takes the server's defaults.
+            include_tokens: Fills ``Translation.tokens``.
+            split: How a text is cut into sentences.
+            timeout: Seconds for each call; None takes the translator's.
+
+        Raises:
+            InvalidRequestError: A text or an option is refused; ``field_violations`` says which and why.
+            NotFoundError: No such model, or none for the languages.
+            OverloadedError: The server has no room, after retries.
+            UnavailableError: No server answers, after retries.
+            DeadlineExceededError: The timeout passed.
+            ServerError: The server failed.
+        """
+        chunks = build_translate_chunks(
+            [text] if isinstance(text, str) else text,
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            options=options,
+            include_tokens=include_tokens,
+            split=split,
+        )
+        translations: list[Translation] = []
+        for request, offset in chunks:
+            call = self._core.begin(timeout)
+            with call.raising(text_offset=offset):
+                response = self._stub.TranslateText(request, timeout=call.timeout, metadata=call.metadata)
+            translations += read_translations(request, response)
+        return translations[0] if isinstance(text, str) else translations
+
+    def attention(
+        self,
+        text: str,
+        *,
+        translation: str | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        split: Split | str | None = None,
+        timeout: float | None = None,
+    ) -> list[Attention]:
+        """Returns the cross-attention behind a text's translation, sentence by sentence.
+
+        Args:
+            text: At most 20,000 characters (or what the server's limit is).
+            translation: Takes this as the translation (forced decoding) and the text as one sentence; None translates.
+            source_language: BCP-47 code; None takes the model's own.
+            target_language: BCP-47 code; None takes the model's own.
+            model: A name from :meth:`models`; None takes the first that serves the languages.
+            options: How to search; None takes the server's defaults.
+            split: How the text is cut into sentences; None takes the server's default.
+            timeout: Seconds; None takes the translator's.
+
+        Returns:
+            One for each sentence; none for blank text.
+
+        Raises:
+            DragomanError: As :meth:`translate` does; this call is never retried.
+        """
+        request = build_attention_request(
+            text,
+            translation=translation,
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            options=options,
+            split=split,
+        )
+        reader = AttentionReader(text)
+        call = self._core.begin(timeout)
+        with call.raising():
+            for response in self._stub.DumpAttention(request, timeout=call.timeout, metadata=call.metadata):
+                reader.feed(response)
+        return reader.finish()
+
+    def models(self, *, timeout: float | None = None) -> ModelList:
+        """Returns the served models and the server's limits.
+
+        Args:
+            timeout: Seconds; None takes the translator's.
+
+        Raises:
+            DragomanError: As :meth:`translate` does.
+        """
+        call = self._core.begin(timeout)
+        with call.raising():
+            response = self._stub.ListModels(
+                ListModelsRequest(), timeout=call.timeout, metadata=call.metadata
+            )
+        return read_models(response)
+
+    def health(self, model: str | None = None, *, timeout: float | None = None) -> ServingStatus:
+        """Returns whether requests are taken, by ``grpc.health.v1``.
+
+        Args:
+            model: Asks for this model; None asks for the server as a whole.
+            timeout: Seconds; None takes the translator's.
+
+        Raises:
+            UnavailableError: No server answers; this call is never retried.
+            DragomanError: As :meth:`translate` does.
+        """
+        request = health_pb2.HealthCheckRequest(service=model or "")
+        call = self._core.begin(timeout)
+        try:
+            with call.raising():
+                response = self._health.Check(request, timeout=call.timeout, metadata=call.metadata)
+        except DragomanError as error:
+            return read_health_error(error)
+        return read_health(response)
+
+    def close(self) -> None:
+        """Ends the connection; calls that run in other threads fail."""
+        self._core.closed = True
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
