@@ -1,6 +1,5 @@
 """Text to token ids and back, and where in the text each token stands."""
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +8,12 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 from dragoman_model.errors import TokenizerError
+from dragoman_model.text import whole_characters
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 TOKENIZER_FILE = "tokenizer.model"
 
 _SPACE = "▁"  # SentencePiece writes a space as this, at the start of the word that follows
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,11 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the source token ids of ``text``, EOS last."""
-        return [*self.source.encode(_whole_characters(text), out_type=int), EOS_ID]
+        return [*self.source.encode(whole_characters(text), out_type=int), EOS_ID]
 
     def encode_target(self, text: str) -> list[int]:
         """Returns the target token ids of ``text``, EOS last."""
-        return [*self.target.encode(_whole_characters(text), out_type=int), EOS_ID]
+        return [*self.target.encode(whole_characters(text), out_type=int), EOS_ID]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns ``encode`` of each text, faster than one by one."""
@@ -84,7 +83,7 @@ class Tokenizer:
 
     def source_pieces(self, text: str) -> list[Piece]:
         """Returns the tokens of ``encode(text)`` with their spans in ``text``."""
-        mapping = self.source.encode(_whole_characters(text), return_type="offset_mapping")
+        mapping = self.source.encode(whole_characters(text), return_type="offset_mapping")
         pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text)
         return [*pieces, Piece(EOS_ID, self.source.id_to_piece(EOS_ID), None, special=True)]
 
@@ -125,13 +124,8 @@ def _load_processor(path: Path) -> SentencePieceProcessor:
 
 
 def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
-    encoded = processor.encode([_whole_characters(text) for text in texts], out_type=int, num_threads=1)
+    encoded = processor.encode([whole_characters(text) for text in texts], out_type=int, num_threads=1)
     return [[*ids, EOS_ID] for ids in encoded]
-
-
-def _whole_characters(text: str) -> str:
-    """Swaps lone surrogates, which UTF-8 can't hold, for U+FFFD, one for one so that positions stay."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _with_spans(
