@@ -28,7 +28,7 @@ make_environment() {
     return
   fi
   local python
-  python=$(find_python)
+  python=$(find_python) || exit
   echo "Making .venv with $("$python" --version) …" >&2
   "$python" -m venv --clear .venv || die "$python cannot make a virtual environment." \
     "Where the system packages Python in parts, the part with venv and pip is missing."
