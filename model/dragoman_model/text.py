@@ -63,10 +63,10 @@ def split_text(text: str, language: str, *, sentences: bool = True) -> SplitText
         sentence = text[start:stop].strip()
         if not sentence:
             continue
-        start = text.index(sentence[0], start)
-        separators.append(text[end:start])
-        found.append(Sentence(sentence, start))
-        end = start + len(sentence)
+        begin = text.index(sentence[0], start)
+        separators.append(text[end:begin])
+        found.append(Sentence(sentence, begin))
+        end = begin + len(sentence)
     return SplitText(tuple(found), (*separators, text[end:]))
 
 

@@ -116,10 +116,12 @@ def _load_processor(path: Path) -> SentencePieceProcessor:
         raise TokenizerError(f"{path}: is not a SentencePiece model, or is cut short") from error
     if not loaded:
         raise TokenizerError(f"{path}: is not a SentencePiece model, or is cut short")
-    ids = {"pad": processor.pad_id(), "bos": processor.bos_id(), "eos": processor.eos_id(), "unk": processor.unk_id()}
-    expected = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+    ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+    expected = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
     if ids != expected:
-        raise TokenizerError(f"{path}: its special ids are {ids}, expected {expected}; it belongs to another program")
+        raise TokenizerError(
+            f"{path}: its ids of pad, bos, eos and unk are {ids}, expected {expected}; it belongs to another model"
+        )
     return processor
 
 
@@ -138,14 +140,16 @@ def _with_spans(
     """
     spans: list[tuple[int, int]] = []
     following: tuple[int, int] | None = None
-    for piece, (start, end) in zip(reversed(pieces), reversed(offsets), strict=True):
+    for piece, (first, end) in zip(reversed(pieces), reversed(offsets), strict=True):
+        start = first
         if piece.startswith(_SPACE):
-            start = end if piece == _SPACE else _skip_spaces(text, start, end)
+            start = end if piece == _SPACE else _skip_spaces(text, first, end)
+        span = (start, end)
         if start == end and piece != _SPACE and following is not None and following[0] == end:
-            start, end = following
-        if start < end:
-            following = (start, end)
-        spans.append((start, end))
+            span = following
+        if span[0] < span[1]:
+            following = span
+        spans.append(span)
     spans.reverse()
     return [Piece(i, piece, span) for i, piece, span in zip(ids, pieces, spans, strict=True)]
 

@@ -15,8 +15,10 @@ from dragoman_model.training.recipe import AugmentationOptions
 
 _NAME = re.compile(r"(?<![\w'’-])[A-Z][a-z]{2,}(?![\w-])")  # a capitalised word, not a part of a longer one
 _DIGITS = re.compile(r"\d+")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,  ]\d{3})+(?![\d.,]*\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,]\d{3})+(?!\d)")
 _CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})[:.](\d{2})(?![\d:]|[.,]\d)")
+_HOUR = re.compile(r"(?<![\d.,:])(\d{1,2})(?= ?[ap]\.?m\b| o['’]clock| Uhr)")
+_ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)\b")
 _FINAL = re.compile(r"\s*[.!?…]+$")
 _ABBREVIATION = re.compile(r"\.\w+\.$")  # p.m., z.B.: its last full stop is the word's own
 
@@ -58,9 +60,8 @@ def _change_surface(rows: list[Pair], options: AugmentationOptions, rng: random.
     changed = []
     for row in rows:
         drawn = rng.random()
-        if drawn < bound:
-            row = next(change for limit, change in changes if drawn < limit)(row)
-        changed.append(row)
+        chosen = next((change for limit, change in changes if drawn < limit), None)
+        changed.append(chosen(row) if chosen is not None else row)
     return changed
 
 
@@ -124,23 +125,37 @@ def swap_numbers(pair: Pair, rng: random.Random) -> Pair:
     text = "\n".join(pair)
     fixed = {group for number in _THOUSANDS.findall(text) for group in _DIGITS.findall(number)}
     times = _CLOCK.findall(text) if not fixed else []
-    twelve_hours = re.search(r"\b[ap]\.? ?m\b|o'clock", text, re.IGNORECASE) is not None
+    twelve_hours = re.search(r"\d ?[ap]\.?m\b|o['’]clock", text) is not None
     swapped: dict[str, str] = {}
     for hour, minute in times:
         if int(hour) < 24 and int(minute) < 60:
             swapped.setdefault(hour, _hour(hour, twelve_hours, rng))
-            swapped.setdefault(minute, str(rng.randint(10, 59)) if minute[0] != "0" else f"0{rng.randint(0, 9)}")
-    for group in sorted(set(_DIGITS.findall(text)) - swapped.keys()):  # sorted: sets have no order between runs
-        length = len(group) if group in fixed or rng.random() < 0.8 else rng.randint(1, 6)
-        swapped[group] = _digits(length, group[0] == "0" and len(group) > 1, group in fixed, rng)
+            swapped.setdefault(minute, _minute(minute, rng))
+    for hour in _HOUR.findall(text):
+        swapped.setdefault(hour, _hour(hour, twelve_hours, rng))
+    # A set has another order in every process, a dict does not.
+    for group in dict.fromkeys(_DIGITS.findall(text)):
+        if group not in swapped:
+            length = len(group) if group in fixed or rng.random() < 0.8 else rng.randint(1, 6)
+            swapped[group] = _digits(length, group[0] == "0" and len(group) > 1, group in fixed, rng)
     source, target = (_DIGITS.sub(lambda match: swapped[match.group()], side) for side in pair)
-    return Pair(source, target)
+    return Pair(_ORDINAL.sub(_with_ordinal_ending, source), _ORDINAL.sub(_with_ordinal_ending, target))
+
+
+def _with_ordinal_ending(number: re.Match[str]) -> str:
+    digits = number[1]
+    teens = digits[-2:-1] == "1"  # 11th, 12th, 13th
+    return digits + ("th" if teens else {"1": "st", "2": "nd", "3": "rd"}.get(digits[-1], "th"))
 
 
 def _hour(old: str, twelve_hours: bool, rng: random.Random) -> str:
     if old[0] == "0":
         return f"0{rng.randint(1, 9)}" if len(old) == 2 else "0"
     return str(rng.randint(1, 12 if twelve_hours else 23))
+
+
+def _minute(old: str, rng: random.Random) -> str:
+    return f"0{rng.randint(0, 9)}" if old[0] == "0" else str(rng.randint(10, 59))
 
 
 def _digits(length: int, leading_zero: bool, in_thousands: bool, rng: random.Random) -> str:
@@ -155,6 +170,9 @@ def _digits(length: int, leading_zero: bool, in_thousands: bool, rng: random.Ran
 
 
 # Names
+
+_ONSETS = (*"bdfghjklmnprstvwz", "br", "ch", "dr", "kl", "sch", "st")
+_ENDINGS = ("", "", *"nrlsmx", "ck", "nd")
 
 
 def _swap_names(pairs: Sequence[Pair], rate: float, rng: random.Random) -> list[Pair]:
@@ -189,10 +207,8 @@ def _shared_names(pair: Pair) -> list[str]:
 
 def made_up_name(rng: random.Random) -> str:
     """Returns a name that can be said and that nobody has: the model has to copy it."""
-    onsets = ("b", "br", "ch", "d", "dr", "f", "g", "h", "j", "k", "kl", "l", "m", "n", "p", "r", "s", "sch", "st", "t")
-    endings = ("", "", "n", "r", "l", "s", "m", "ck", "nd", "x")
-    syllables = [rng.choice(onsets) + rng.choice("aeiouy") for _ in range(rng.choice((1, 2, 2, 3)))]
-    return ("".join(syllables) + rng.choice(endings)).capitalize()
+    syllables = [rng.choice(_ONSETS) + rng.choice("aeiouy") for _ in range(rng.choice((1, 2, 2, 3)))]
+    return ("".join(syllables) + rng.choice(_ENDINGS)).capitalize()
 
 
 # Things to copy
@@ -226,4 +242,5 @@ def _address(rng: random.Random) -> str:
     name, host = made_up_name(rng).lower(), made_up_name(rng).lower()
     domain = f"{host}.{rng.choice(('com', 'de', 'org', 'net', 'co.uk', 'example'))}"
     path = rng.choice(("", "", f"/{name}", f"/{name}/{rng.randint(1, 9999)}", f"/{name}.html"))
-    return rng.choice((f"https://{domain}{path}", f"https://www.{domain}{path}", f"www.{domain}{path}", f"{name}@{domain}"))
+    site = f"{domain}{path}"
+    return rng.choice((f"https://{site}", f"https://www.{site}", f"www.{site}", site, f"{name}@{domain}"))

@@ -127,11 +127,13 @@ def without_shared_sides(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> lis
 
 def clean(pairs: Iterable[Pair], options: CleaningOptions) -> tuple[list[Pair], dict[str, int]]:
     """Returns the good pairs, white space normalised, and for each reason how many it removed."""
-    removed = dict.fromkeys(("empty", "too short", "too long", "length ratio", "identical sides", "duplicate"), 0)
+    removed = dict.fromkeys(
+        ("empty", "too short", "too long", "length ratio", "identical sides", "duplicate"), 0
+    )
     kept: list[Pair] = []
     seen: set[Pair] = set()
-    for pair in pairs:
-        pair = Pair(" ".join(pair.source.split()), " ".join(pair.target.split()))
+    for raw in pairs:
+        pair = Pair(" ".join(raw.source.split()), " ".join(raw.target.split()))
         shorter, longer = sorted((len(pair.source), len(pair.target)))
         num_words = max(side.count(" ") + 1 for side in pair)
         if shorter == 0:
@@ -161,7 +163,9 @@ def split_dev(pairs: list[Pair], dev_size: int, seed: int) -> tuple[list[Pair], 
         CorpusError: There are too few pairs.
     """
     if dev_size >= max(len(pairs), 1):
-        raise CorpusError(f"dev_size is {dev_size}, but there are only {len(pairs)} pairs; choose a smaller one")
+        raise CorpusError(
+            f"dev_size is {dev_size}, but there are only {len(pairs)} pairs; choose a smaller one"
+        )
     groups: dict[str, list[int]] = {}
     for index, pair in enumerate(pairs):
         groups.setdefault(comparison_key(pair.source), []).append(index)

@@ -62,8 +62,13 @@ def fetch(
     cached = cache_dir / f"{download.sha256[:8]}-{download.file_name}"
     if cached.is_file() and _sha256(cached) == download.sha256:
         return cached
-    if mirror is not None and (found := _find_in_mirror(download, mirror)):
-        return found
+    candidates = _in_mirror(download, mirror) if mirror else []
+    for candidate in candidates:
+        if _sha256(candidate) == download.sha256:
+            return candidate
+    hint = f"put the file into a folder and name that folder in {MIRROR_VARIABLE}"
+    if candidates:
+        hint += f" ({', '.join(map(str, candidates))} was passed over: its SHA-256 is another)"
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         handle, partial_name = tempfile.mkstemp(dir=cache_dir, prefix=f".{download.file_name}.")
@@ -75,16 +80,15 @@ def fetch(
     partial = Path(partial_name)
     try:
         with os.fdopen(handle, "wb") as file:
-            seen = _receive(download, file.write, on_progress)
+            seen = _receive(download, file.write, on_progress, hint)
             file.flush()
             os.fsync(file.fileno())
         if seen != download.sha256:
             raise DownloadError(
                 f"{download.file_name}: {download.url} is not the file that the recipe means: its SHA-256 is {seen}, "
-                f"expected {download.sha256}; nothing was kept. If its owner has changed it, put the old file into "
-                f"a folder and name that folder in {MIRROR_VARIABLE}"
+                f"expected {download.sha256}; nothing was kept. If its owner changed it, correct the recipe or {hint}"
             )
-        os.replace(partial, cached)
+        partial.replace(cached)
     finally:
         partial.unlink(missing_ok=True)
     return cached
@@ -102,26 +106,27 @@ def read_text(download: Download, path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             return archive.read(download.member).decode()
     except KeyError as error:
-        raise DownloadError(f"{path}: holds no file {download.member!r}; correct `member` in the recipe") from error
+        raise DownloadError(
+            f"{path}: holds no file {download.member!r}; correct `member` in the recipe"
+        ) from error
     except zipfile.BadZipFile as error:
         raise DownloadError(f"{path}: is not a zip archive, so `member` cannot be read from it") from error
     except UnicodeDecodeError as error:
         raise DownloadError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
 
-def _find_in_mirror(download: Download, mirror: Path) -> Path | None:
+def _in_mirror(download: Download, mirror: Path) -> list[Path]:
+    """Returns the files below the mirror that have one of the download's names."""
     names = {download.file_name, download.mirror_name} - {""}
-    for folder, _, files in os.walk(mirror):
-        for name in sorted(names.intersection(files)):
-            path = Path(folder, name)
-            if path.stat().st_size == download.size_bytes and _sha256(path) == download.sha256:
-                return path
-    return None
+    return sorted(
+        Path(folder, name) for folder, _, files in os.walk(mirror) for name in names.intersection(files)
+    )
 
 
-def _receive(download: Download, write: Callable[[bytes], object], on_progress: Progress | None) -> str:
+def _receive(
+    download: Download, write: Callable[[bytes], object], on_progress: Progress | None, hint: str
+) -> str:
     """Writes the file as it comes and returns its SHA-256."""
-    hint = f"check the network and run again, or put the file into a folder and name it in {MIRROR_VARIABLE}"
     digest = hashlib.sha256()
     num_bytes = 0
     try:
@@ -138,16 +143,17 @@ def _receive(download: Download, write: Callable[[bytes], object], on_progress: 
     except (OSError, HTTPException) as error:  # URLError, time-outs and broken connections are OSErrors
         raise DownloadError(
             f"{download.file_name}: cannot be downloaded from {download.url} "
-            f"({num_bytes:,} of {download.size_bytes:,} bytes came): {error}; {hint}"
+            f"({num_bytes:,} of {download.size_bytes:,} bytes came): {error}; check the network, or {hint}"
         ) from error
     if num_bytes > download.size_bytes:
         raise DownloadError(
             f"{download.file_name}: {download.url} is longer than the {download.size_bytes:,} bytes that the recipe "
-            f"expects, so it is another file; nothing was kept"
+            f"expects, so it is another file; nothing was kept. Correct the recipe or {hint}"
         )
     if num_bytes < download.size_bytes:
         raise DownloadError(
-            f"{download.file_name}: {download.url} ended after {num_bytes:,} of {download.size_bytes:,} bytes; {hint}"
+            f"{download.file_name}: {download.url} ended after {num_bytes:,} of {download.size_bytes:,} bytes; "
+            f"run again, or {hint}"
         )
     return digest.hexdigest()
 

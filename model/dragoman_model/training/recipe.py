@@ -115,7 +115,9 @@ class CorpusOptions(_Section):
         if self.format not in self.FORMATS:
             raise RecipeError(f"format is {self.format!r}; allowed: {', '.join(self.FORMATS)}")
         if self.source_column == self.target_column:
-            raise RecipeError(f"target_column is {self.target_column}, which is the source's; allowed: another column")
+            raise RecipeError(
+                f"target_column is {self.target_column}, which is the source's; allowed: another column"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +238,9 @@ class Recipe(_Section):
         for key in ("train", "test_source", "test_target"):
             wanted = getattr(self.corpus, key)
             if wanted not in names:
-                raise RecipeError(f"corpus.{key} is {wanted!r}; allowed: the name of a download ({', '.join(names)})")
+                raise RecipeError(
+                    f"corpus.{key} is {wanted!r}; allowed: the name of a download ({', '.join(names)})"
+                )
 
     def download(self, name: str) -> Download:
         """Returns the download that the recipe calls ``name``."""

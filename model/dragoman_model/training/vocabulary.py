@@ -34,7 +34,9 @@ def train_tokenizer(
         TrainingError: The pairs are too few for so many pieces.
     """
     # Symbols to copy are left out: they stand for all that is rare, and what is rare is spelt in bytes.
-    augmentation = dataclasses.replace(augmentation or AugmentationOptions(), capitals=options.capitals, copied=0.0)
+    augmentation = dataclasses.replace(
+        augmentation or AugmentationOptions(), capitals=options.capitals, copied=0.0
+    )
     rows = augment(pairs, augmentation, options.seed)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / TOKENIZER_FILE
