@@ -235,7 +235,7 @@ class DumpAttentionResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[AttentionHeader, _Mapping]] = ..., chunk: _Optional[_Union[TensorChunk, _Mapping]] = ...) -> None: ...
 
 class AttentionHeader(_message.Message):
-    __slots__ = ("sentence_index", "sentence_count", "translation", "model", "model_digest", "source_units", "target_units", "tensors")
+    __slots__ = ("sentence_index", "sentence_count", "translation", "model", "model_digest", "source_units", "target_units", "input_units", "tensors")
     SENTENCE_INDEX_FIELD_NUMBER: _ClassVar[int]
     SENTENCE_COUNT_FIELD_NUMBER: _ClassVar[int]
     TRANSLATION_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +243,7 @@ class AttentionHeader(_message.Message):
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SOURCE_UNITS_FIELD_NUMBER: _ClassVar[int]
     TARGET_UNITS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_UNITS_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     sentence_index: int
     sentence_count: int
@@ -251,8 +252,9 @@ class AttentionHeader(_message.Message):
     model_digest: str
     source_units: _containers.RepeatedCompositeFieldContainer[AttentionUnit]
     target_units: _containers.RepeatedCompositeFieldContainer[AttentionUnit]
+    input_units: _containers.RepeatedCompositeFieldContainer[AttentionUnit]
     tensors: _containers.RepeatedCompositeFieldContainer[TensorInfo]
-    def __init__(self, sentence_index: _Optional[int] = ..., sentence_count: _Optional[int] = ..., translation: _Optional[_Union[Translation, _Mapping]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ..., source_units: _Optional[_Iterable[_Union[AttentionUnit, _Mapping]]] = ..., target_units: _Optional[_Iterable[_Union[AttentionUnit, _Mapping]]] = ..., tensors: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ...) -> None: ...
+    def __init__(self, sentence_index: _Optional[int] = ..., sentence_count: _Optional[int] = ..., translation: _Optional[_Union[Translation, _Mapping]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ..., source_units: _Optional[_Iterable[_Union[AttentionUnit, _Mapping]]] = ..., target_units: _Optional[_Iterable[_Union[AttentionUnit, _Mapping]]] = ..., input_units: _Optional[_Iterable[_Union[AttentionUnit, _Mapping]]] = ..., tensors: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ...) -> None: ...
 
 class AttentionUnit(_message.Message):
     __slots__ = ("text", "span", "special")
