@@ -1,6 +1,5 @@
 """Text to token ids and back, and where in the text each token stands."""
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +83,7 @@ class Tokenizer:
     def source_pieces(self, text: str) -> list[Piece]:
         """Returns the tokens of ``encode(text)`` with their spans in ``text``."""
         mapping = self.source.encode(whole_characters(text), return_type="offset_mapping")
-        pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text)
+        pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text, self.source)
         return [*pieces, Piece(EOS_ID, self.source.id_to_piece(EOS_ID), None, special=True)]
 
     def target_pieces(self, token_ids: Sequence[int]) -> tuple[str, list[Piece]]:
@@ -92,7 +91,11 @@ class Tokenizer:
         said = [i for i in token_ids if not _is_special(i)]
         mapping = self.target.decode(said, return_type="offset_mapping")
         text = str(mapping["text"])
-        spoken = iter(_with_spans(said, [self.target.id_to_piece(i) for i in said], mapping["offsets"], text))
+        spoken = iter(
+            _with_spans(
+                said, [self.target.id_to_piece(i) for i in said], mapping["offsets"], text, self.target
+            )
+        )
         pieces = [
             Piece(i, self.target.id_to_piece(i), None, special=True) if _is_special(i) else next(spoken)
             for i in token_ids
@@ -131,7 +134,11 @@ def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> li
 
 
 def _with_spans(
-    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]], text: str
+    ids: Sequence[int],
+    pieces: Sequence[str],
+    offsets: Sequence[tuple[int, int]],
+    text: str,
+    processor: SentencePieceProcessor,
 ) -> list[Piece]:
     """Turns SentencePiece's ranges into spans.
 
@@ -143,7 +150,7 @@ def _with_spans(
     for piece, (first, end) in zip(reversed(pieces), reversed(offsets), strict=True):
         start = first
         if piece.startswith(_SPACE):
-            start = end if piece == _SPACE else _skip_spaces(text, first, end)
+            start = end if piece == _SPACE else _skip_spaces(processor, text, first, end)
         span = (start, end)
         if start == end and piece != _SPACE and following is not None and following[0] == end:
             span = following
@@ -154,8 +161,10 @@ def _with_spans(
     return [Piece(i, piece, span) for i, piece, span in zip(ids, pieces, spans, strict=True)]
 
 
-def _skip_spaces(text: str, start: int, end: int) -> int:
-    """Returns where the word in ``text[start:end]`` begins; invisible marks before it count as space."""
-    while start < end and (text[start].isspace() or unicodedata.category(text[start]) in ("Cc", "Cf")):
+def _skip_spaces(processor: SentencePieceProcessor, text: str, start: int, end: int) -> int:
+    """Returns where the word in ``text[start:end]`` begins; what normalisation makes a space or nothing is no word."""
+    while start < end and not text[start].isalnum():
+        if processor.normalize(whole_characters(text[start])).strip(_SPACE):
+            break
         start += 1
     return start

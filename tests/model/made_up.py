@@ -1,0 +1,26 @@
+"""Made-up sentence pairs: enough to learn a small vocabulary from, and nobody's corpus."""
+
+import itertools
+
+from dragoman_model.training.corpus import Pair
+
+_SUBJECTS = {"The cat": "Die Katze", "A dog": "Ein Hund", "Our teacher": "Unser Lehrer", "Lena": "Lena"}
+_VERBS = {"sees": "sieht", "likes": "mag", "paints": "malt", "doesn't know": "kennt nicht"}
+_OBJECTS = {
+    "the house": "das Haus",
+    "a big street": "eine große Straße",
+    "15 apples": "15 Äpfel",
+    "you": "dich",
+}
+_ENDS = {".": ".", "!": "!", "?": "?", " today.": " heute."}
+
+
+def made_up_pairs() -> list[Pair]:
+    """Returns 256 pairs; a quarter of them holds a number on both sides, a quarter a name."""
+    return [
+        Pair(
+            f"{subject} {verb} {thing}{end}",
+            f"{_SUBJECTS[subject]} {_VERBS[verb]} {_OBJECTS[thing]}{_ENDS[end]}",
+        )
+        for subject, verb, thing, end in itertools.product(_SUBJECTS, _VERBS, _OBJECTS, _ENDS)
+    ]

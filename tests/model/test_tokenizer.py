@@ -1,0 +1,206 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.model.made_up import made_up_pairs
+
+from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILE, UNK_ID, Tokenizer
+from dragoman_model.training.recipe import TokenizerOptions
+from dragoman_model.training.vocabulary import train_tokenizer
+
+VOCAB_SIZE = 380
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokenizer")
+    train_tokenizer(made_up_pairs(), TokenizerOptions(vocab_size=VOCAB_SIZE), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory):
+    return Tokenizer.load(directory)
+
+
+def spans_by_piece(pieces):
+    return [(piece.text, piece.span) for piece in pieces if not piece.special]
+
+
+def covered(text, pieces):
+    return [text[slice(*piece.span)] for piece in pieces if not piece.special]
+
+
+def test_encoding_ends_with_eos_and_decodes_to_the_same_text(tokenizer):
+    ids = tokenizer.encode("The cat sees 15 apples.")
+    assert ids[-1] == EOS_ID
+    assert ids.count(EOS_ID) == 1
+    assert tokenizer.decode(ids) == "The cat sees 15 apples."
+    assert max(ids) < tokenizer.vocab_size == VOCAB_SIZE
+
+
+def test_a_joint_vocabulary_reads_and_writes_with_one_processor(tokenizer):
+    assert tokenizer.source is tokenizer.target
+    assert tokenizer.encode("Die Katze mag dich.") == tokenizer.encode_target("Die Katze mag dich.")
+
+
+def test_a_batch_is_encoded_like_its_texts_one_by_one(tokenizer):
+    texts = ["A dog likes you.", "", "Ein Hund\ud800", "  Straße  "]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_target_batch(texts) == [tokenizer.encode_target(text) for text in texts]
+    assert tokenizer.encode_batch([]) == []
+
+
+def test_every_digit_is_a_piece_of_its_own(tokenizer):
+    pieces = spans_by_piece(tokenizer.source_pieces("A dog sees 15 apples"))
+    digits = [
+        text.lstrip("▁") for text, _ in pieces if any(map(str.isdigit, text)) and not text.startswith("<0x")
+    ]
+    assert digits == ["1", "5"]
+
+
+@pytest.mark.parametrize("text", ["日本語", "😀👩‍👧", "Ж", "ō", "\x00", "a\x00b", "🏳️‍🌈 x", "\ufeff", "→"])
+def test_an_unseen_character_is_never_unknown(tokenizer, text):
+    assert UNK_ID not in tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("text", ["日本語", "😀 x", "Ж", "naïve →", "Ā"])
+def test_an_unseen_character_survives_the_round_trip(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_decoding_skips_special_tokens_wherever_they_stand(tokenizer):
+    cat, dog = tokenizer.encode("The cat"), tokenizer.encode("A dog")
+    assert tokenizer.decode([BOS_ID, *cat, PAD_ID, *dog, PAD_ID, PAD_ID]) == "The cat A dog"
+    assert tokenizer.decode([BOS_ID, EOS_ID, PAD_ID]) == ""
+
+
+def test_source_spans_cover_words_and_not_the_space_before_them(tokenizer):
+    text = "The  cat sees\tthe house"
+    pieces = tokenizer.source_pieces(text)
+    assert [piece.id for piece in pieces] == tokenizer.encode(text)
+    assert "".join(covered(text, pieces)) == "Thecatseesthehouse"
+    assert pieces[-1].special
+    assert pieces[-1].span is None
+    starts = {text.index(word) for word in ("The", "cat", "sees", "the", "house")}
+    assert starts <= {piece.span[0] for piece in pieces[:-1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "character"),
+    [
+        ("Lena ﬁ x", "ﬁ"),
+        ("Lena ２ x", "２"),
+        ("Lena ½ x", "½"),
+        ("Lena … x", "…"),
+        ("Lena 😀 x", "😀"),
+        ("Lena 日 x", "日"),
+        ("Lena e\u0301 x", "e\u0301"),
+        ("Lena ㍿ x", "㍿"),
+    ],
+)
+def test_all_pieces_of_one_character_share_its_span(tokenizer, text, character):
+    start = text.index(character)
+    words = [piece for piece in tokenizer.source_pieces(text)[:-1] if piece.span != (start, start)]
+    inside = [
+        piece.span for piece in words if piece.span[0] < start + len(character) and piece.span[1] > start
+    ]
+    assert inside
+    assert set(inside) == {(start, start + len(character))}
+
+
+def test_each_of_two_emoji_in_a_row_has_its_own_four_bytes(tokenizer):
+    bytes_ = [
+        span for text, span in spans_by_piece(tokenizer.source_pieces("😀😁")) if text.startswith("<0x")
+    ]
+    assert bytes_ == [(0, 1)] * 4 + [(1, 2)] * 4
+
+
+def test_spans_count_in_the_text_as_given_after_leading_and_repeated_spaces(tokenizer):
+    text = "   \n Lena   mag\u00a0  dich  "
+    assert "".join(covered(text, tokenizer.source_pieces(text))) == "Lenamagdich"
+
+
+@pytest.mark.parametrize("ignored", ["\ud800", "\u200b", "\ufeff", "\x01", "\u3000"])
+def test_what_normalisation_drops_is_no_part_of_the_word_after_it(tokenizer, ignored):
+    text = f"Lena {ignored} mag"
+    assert tokenizer.encode(text) == tokenizer.encode("Lena mag")
+    assert "".join(covered(text, tokenizer.source_pieces(text))) == "Lenamag"
+
+
+def test_ten_thousand_spaces_are_no_token(tokenizer):
+    assert tokenizer.encode(" " * 10_000) == [EOS_ID]
+    assert tokenizer.source_pieces(" " * 10_000 + "Lena")[0].span[1] > 10_000
+
+
+def assert_ordered_and_disjoint_or_equal(spans, length):
+    for start, end in spans:
+        assert 0 <= start <= end <= length
+    for one, other in itertools.pairwise(spans):
+        assert one == other or one[1] <= other[0]
+
+
+@given(st.text(max_size=40))
+def test_source_spans_of_any_text_are_ordered_within_it_and_disjoint_or_equal(tokenizer, text):
+    pieces = tokenizer.source_pieces(text)
+    assert [piece.id for piece in pieces] == tokenizer.encode(text)
+    assert_ordered_and_disjoint_or_equal([piece.span for piece in pieces[:-1]], len(text))
+
+
+@given(st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=20))
+def test_target_spans_of_any_tokens_cover_all_of_the_decoded_text_but_spaces(tokenizer, ids):
+    text, pieces = tokenizer.target_pieces(ids)
+    assert text == tokenizer.decode(ids)
+    assert [piece.id for piece in pieces] == ids
+    assert [piece.special for piece in pieces] == [token in (PAD_ID, BOS_ID, EOS_ID) for token in ids]
+    spans = [piece.span for piece in pieces if not piece.special]
+    assert_ordered_and_disjoint_or_equal(spans, len(text))
+    left_out = set(range(len(text))) - {i for span in spans for i in range(*span)}
+    assert not "".join(text[i] for i in sorted(left_out)).strip()
+
+
+def test_target_spans_of_a_sentence_join_to_its_words(tokenizer):
+    ids = tokenizer.encode_target("Unser Lehrer malt 15 Äpfel 😀.")
+    text, pieces = tokenizer.target_pieces(ids)
+    assert text == "Unser Lehrer malt 15 Äpfel 😀."
+    distinct = [span for span, _ in itertools.groupby(piece.span for piece in pieces[:-1])]
+    assert "".join(text[slice(*span)] for span in distinct) == text.replace(" ", "")
+
+
+def test_bytes_that_are_no_character_decode_to_replacement_characters(tokenizer):
+    ids = tokenizer.encode("😀")
+    broken = [token for token in ids if tokenizer.source.id_to_piece(token).startswith("<0x")][:2]
+    text, pieces = tokenizer.target_pieces([*broken, *tokenizer.encode("Lena")])
+    assert text.startswith("\ufffd")
+    assert text.endswith("Lena")
+    assert pieces[0].span[0] == 0
+
+
+def test_a_missing_tokenizer_is_named(tmp_path):
+    with pytest.raises(ModelDirectoryError, match=rf"{TOKENIZER_FILE}: cannot be read: No such file"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["empty", "foreign", "truncated"])
+def test_a_damaged_tokenizer_is_named(directory, tmp_path, damage):
+    whole = (directory / TOKENIZER_FILE).read_bytes()
+    content = {"empty": b"", "foreign": b"PK\x03\x04 not a model", "truncated": whole[: len(whole) // 2]}[
+        damage
+    ]
+    (tmp_path / TOKENIZER_FILE).write_bytes(content)
+    with pytest.raises(ModelDirectoryError, match=rf"{TOKENIZER_FILE}: is not a SentencePiece model"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_tokenizer_with_other_special_ids_is_refused(tmp_path):
+    import sentencepiece
+
+    sides = [side for pair in made_up_pairs() for side in pair]
+    with (tmp_path / TOKENIZER_FILE).open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sides), model_writer=file, vocab_size=60, minloglevel=2
+        )
+    with pytest.raises(ModelDirectoryError, match="ids of pad, bos, eos and unk are"):
+        Tokenizer.load(tmp_path)
