@@ -15,8 +15,8 @@ MAX_TEXTS_PER_CALL = 256
 """The server's default limit."""
 
 MAX_CHARACTERS_PER_CALL = 20_000
-"""What the server takes as one text by default. A call with more sentences than the queue has room for is never taken, so
-long texts travel few together."""
+"""What the server takes as one text by default. A call with more sentences than its queue has room for is never taken,
+so long texts travel few together."""
 
 _SPLITS = {Split.SENTENCES: TextSplit.TEXT_SPLIT_SENTENCES, Split.NONE: TextSplit.TEXT_SPLIT_NONE}
 

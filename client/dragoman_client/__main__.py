@@ -1,0 +1,57 @@
+"""The ``dragoman`` command."""
+
+import os
+import sys
+from typing import NoReturn
+
+# gRPC's own lines on standard error would stand between ours; ours say the same in words.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import click
+
+from dragoman_client.commands import dragoman
+from dragoman_client.errors import DragomanError
+from dragoman_client.lines import LineError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code: 2 for bad usage, 1 for a failed job.
+
+    Args:
+        arguments: Without the program's name; None takes the process's.
+    """
+    try:
+        result = dragoman.main(arguments, prog_name="dragoman", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (DragomanError, LineError) as error:
+        return _fail(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(message: str) -> int:
+    print(f"Error: {message}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def main() -> NoReturn:
+    """Runs the command line and ends the process."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""``dragoman models``."""
+
+import click
+from rich.table import Table
+
+from dragoman_client.commands.documents import as_document, print_json
+from dragoman_client.commands.shared import shared, shared_options
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@shared_options
+def models(as_json: bool) -> None:
+    """Lists the served models, their languages and limits."""
+    with shared().translator() as translator:
+        listed = translator.models()
+    if as_json:
+        print_json(as_document(listed))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (
+        "MODEL",
+        "LANGUAGES",
+        "PARAMETERS",
+        "LAYERS",
+        "HEADS",
+        "TOKENS",
+        "PRECISION",
+        "DEVICE",
+        "DIGEST",
+    ):
+        table.add_column(heading, justify="right" if heading in ("PARAMETERS", "HEADS", "TOKENS") else "left")
+    for model in listed.models:
+        table.add_row(
+            model.name,
+            ", ".join(map(str, model.language_pairs)),
+            f"{model.parameter_count / 1e6:.1f} M",
+            f"{model.encoder_layer_count} + {model.decoder_layer_count}",
+            str(model.head_count),
+            str(model.max_source_token_count),
+            model.precision,
+            model.device,
+            model.digest[:12],
+        )
+    console = shared().console()
+    console.print(table)
+    limits = listed.limits
+    console.print(
+        f"\nOne call takes {limits.max_text_count:,} texts of {limits.max_text_characters:,} characters; "
+        f"beams up to {limits.max_beam_size}.",
+        style="dim",
+    )

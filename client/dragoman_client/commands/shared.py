@@ -1,0 +1,154 @@
+"""What every command has: where the server is, how to speak to it, colours."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+import click
+import grpc
+from click.core import ParameterSource
+from rich.console import Console
+
+from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, check_address
+from dragoman_client.translator import Translator
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """The values of the shared options.
+
+    Attributes:
+        server: HOST:PORT.
+        timeout: Seconds for each call.
+        color: auto, always or never.
+        tls: Speak TLS; so does a given ``ca_file``.
+        ca_file: PEM certificates to trust; None trusts gRPC's own list.
+    """
+
+    server: str
+    timeout: float
+    color: str
+    tls: bool
+    ca_file: Path | None
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Returns what the channel needs; None for plain text."""
+        if self.ca_file is not None:
+            return grpc.ssl_channel_credentials(self.ca_file.read_bytes())
+        return grpc.ssl_channel_credentials() if self.tls else None
+
+    def translator(self, *, timeout: float | None = None) -> Translator:
+        """Returns a client of the server; ``timeout`` in seconds, None takes the option's."""
+        return Translator(self.server, timeout=timeout or self.timeout, credentials=self.credentials())
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """Returns a console that colours only a terminal, unless told otherwise."""
+        forced = {"always": True, "never": False, "auto": None}[self.color]
+        colorless = self.color == "never" or (self.color == "auto" and bool(os.environ.get("NO_COLOR")))
+        return Console(
+            file=None if not stderr else sys.stderr,
+            stderr=stderr,
+            force_terminal=forced,
+            no_color=colorless,
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
+
+
+def shared_options(command: _Command) -> _Command:
+    """Adds the shared options; they work before and after the command's name, and the last one given counts."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def shared() -> Shared:
+    """Returns what the running command was given."""
+    meta = click.get_current_context().meta
+    return Shared(**{name: meta[_key(name)] for name in Shared.__dataclass_fields__})
+
+
+def option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
+    """Is ``click.option`` with a DRAGOMAN_ twin in the environment, and help that says so."""
+    return click.option(*names, show_default=True, show_envvar=True, **attributes)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Says whether a person reads the stream."""
+    return not stream.closed and stream.isatty()
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keeps the value for :func:`shared`; the environment and the default yield to what was typed."""
+    assert parameter.name
+    key = _key(parameter.name)
+    typed = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    if typed or key not in context.meta:
+        context.meta[key] = value
+
+
+def _check_server(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    try:
+        check_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    _remember(context, parameter, value)
+
+
+def _key(name: str) -> str:
+    return f"dragoman_client.{name}"
+
+
+_OPTIONS = [
+    option(
+        "--server",
+        metavar="HOST:PORT",
+        default=DEFAULT_ADDRESS,
+        envvar="DRAGOMAN_SERVER",
+        expose_value=False,
+        callback=_check_server,
+        help="The server's gRPC address.",
+    ),
+    option(
+        "--timeout",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0, min_open=True),
+        default=DEFAULT_TIMEOUT_SECONDS,
+        envvar="DRAGOMAN_TIMEOUT",
+        expose_value=False,
+        callback=_remember,
+        help="How long each call to the server may take.",
+    ),
+    option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        envvar="DRAGOMAN_COLOR",
+        expose_value=False,
+        callback=_remember,
+        help="When to colour; auto colours a terminal, unless NO_COLOR is set.",
+    ),
+    option(
+        "--tls/--no-tls",
+        default=False,
+        envvar="DRAGOMAN_TLS",
+        expose_value=False,
+        callback=_remember,
+        help="Encrypt the connection.",
+    ),
+    option(
+        "--ca-file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        envvar="DRAGOMAN_CA_FILE",
+        expose_value=False,
+        callback=_remember,
+        help="PEM certificates to trust; implies --tls.",
+    ),
+]

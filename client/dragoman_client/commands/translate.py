@@ -1,0 +1,221 @@
+"""``dragoman translate``."""
+
+import asyncio
+import math
+import os
+import stat
+import sys
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypedDict
+
+import click
+
+from dragoman_client.async_translator import AsyncTranslator
+from dragoman_client.commands.documents import as_document, print_json
+from dragoman_client.commands.progress import LineProgress
+from dragoman_client.commands.shared import Shared, is_terminal, option, shared, shared_options
+from dragoman_client.errors import InvalidRequestError
+from dragoman_client.lines import LineReader
+from dragoman_client.options import DecodingOptions
+from dragoman_client.pipeline import translate_windows
+from dragoman_client.requests import check_encodable
+from dragoman_client.results import FinishReason, Translation
+
+
+class _Search(TypedDict):
+    """What every call of the command is made with."""
+
+    source_language: str | None
+    target_language: str | None
+    model: str | None
+    options: DecodingOptions | None
+    include_tokens: bool
+    split: str
+
+
+@click.command()
+@click.argument("texts", metavar="[TEXT]...", nargs=-1)
+@option(
+    "--input",
+    "input_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    envvar="DRAGOMAN_INPUT",
+    help="Translate this file, a text on each line; - is standard input.",
+)
+@option(
+    "--output",
+    "output_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    envvar="DRAGOMAN_OUTPUT",
+    help="Write here instead of standard output.",
+)
+@option(
+    "--source-language",
+    metavar="CODE",
+    envvar="DRAGOMAN_SOURCE_LANGUAGE",
+    help="BCP-47 code of the texts; by default the model's own.",
+)
+@option(
+    "--target-language",
+    metavar="CODE",
+    envvar="DRAGOMAN_TARGET_LANGUAGE",
+    help="BCP-47 code to translate into; by default the model's own.",
+)
+@option("--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists.")
+@option(
+    "--max-length",
+    metavar="TOKENS",
+    type=int,
+    envvar="DRAGOMAN_MAX_LENGTH",
+    help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
+)
+@option(
+    "--split",
+    type=click.Choice(["sentences", "none"]),
+    default="sentences",
+    envvar="DRAGOMAN_SPLIT",
+    help="How a text is cut before translation.",
+)
+@click.option("--tokens", "include_tokens", is_flag=True, help="Show each target token with its probability.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each text, on a line.")
+@shared_options
+def translate(
+    texts: tuple[str, ...],
+    input_path: Path | None,
+    output_path: Path | None,
+    source_language: str | None,
+    target_language: str | None,
+    model: str | None,
+    max_length: int | None,
+    split: str,
+    include_tokens: bool,
+    as_json: bool,
+) -> None:
+    """Translates each TEXT; without any, each line of standard input or of a file.
+
+    Lines end at LF or CR LF. As many lines come out as went in, in their order.
+    """
+    if texts and input_path:
+        raise click.UsageError("give TEXT or --input, not both")
+    if include_tokens and not (texts or as_json):
+        raise click.UsageError("--tokens shows several lines for a text; with a file add --json")
+    check_texts(texts)
+    search = _Search(
+        source_language=source_language,
+        target_language=target_language,
+        model=model,
+        options=None if max_length is None else DecodingOptions(max_decoding_length=max_length),
+        include_tokens=include_tokens,
+        split=split,
+    )
+    with ExitStack() as stack:
+        source = None if texts else stack.enter_context(_open_input(input_path))
+        output = stack.enter_context(_open_output(output_path, input_path))
+        printer = _Printer(output, as_json=as_json, single_lines=source is not None)
+        if source is None:
+            with shared().translator() as translator:
+                for number, translation in enumerate(translator.translate(list(texts), **search), 1):
+                    printer.write(texts[number - 1], translation, f"text {number}")
+        else:
+            size = _size(source)
+            with LineProgress(shared().console(stderr=True), size, shown=_shows_bar(output_path)) as progress:
+                asyncio.run(_translate_stream(shared(), LineReader(source), search, printer, progress))
+
+
+def check_texts(texts: tuple[str, ...]) -> None:
+    """Refuses arguments that are not text.
+
+    Raises:
+        click.UsageError: An argument's bytes are not UTF-8.
+    """
+    for number, text in enumerate(texts, 1):
+        try:
+            check_encodable(text, f"TEXT number {number}")
+        except InvalidRequestError as error:
+            raise click.UsageError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Printer:
+    """Writes translations.
+
+    Attributes:
+        stream: Takes UTF-8, whatever the locale is.
+        as_json: Writes objects instead of text.
+        single_lines: Each translation must be one line.
+    """
+
+    stream: BinaryIO
+    as_json: bool
+    single_lines: bool
+
+    def write(self, source: str, translation: Translation, place: str) -> None:
+        """Writes one translation, and a note on standard error where it may be cut."""
+        if self.as_json:
+            print_json({"source": source, **as_document(translation)}, self.stream)
+        else:
+            text = translation.text
+            if self.single_lines:
+                text = text.replace("\n", " ")  # a model that falls back to bytes can make any
+            self.stream.write(text.encode() + b"\n")
+            for token in translation.tokens:
+                probability = math.exp(token.log_probability)
+                self.stream.write(f"  {probability:6.1%}  {token.piece}\n".encode())
+            self.stream.flush()
+        if translation.finish_reason is FinishReason.LENGTH:
+            click.echo(f"Warning: {place}: the translation reached its length limit and may be cut", err=True)
+
+
+async def _translate_stream(
+    settings: Shared, lines: LineReader, search: _Search, printer: _Printer, progress: LineProgress
+) -> None:
+    """Translates all lines."""
+    async with AsyncTranslator(
+        settings.server, timeout=settings.timeout, credentials=settings.credentials()
+    ) as translator:
+
+        async def translate_texts(texts: list[str]) -> list[Translation]:
+            return await translator.translate(texts, **search)
+
+        async with aclosing(translate_windows(lines.windows(), translate_texts)) as windows:
+            async for window, translations in windows:
+                for index, (text, translation) in enumerate(zip(window.texts, translations, strict=True)):
+                    printer.write(text, translation, f"line {window.first_line + index}")
+                progress.advance(window, translations)
+
+
+def _open_input(path: Path | None) -> AbstractContextManager[BinaryIO]:
+    """Opens the file, or standard input."""
+    if path is not None and str(path) != "-":
+        return path.open("rb")
+    stream = sys.stdin.buffer
+    if is_terminal(sys.stdin):
+        click.echo("Reading texts from the terminal, one a line; end with Ctrl-D.", err=True)
+    return nullcontext(stream)
+
+
+def _open_output(path: Path | None, input_path: Path | None) -> AbstractContextManager[BinaryIO]:
+    """Opens the file, or standard output."""
+    if path is None or str(path) == "-":
+        return nullcontext(sys.stdout.buffer)
+    if input_path and path.exists() and input_path.exists() and path.samefile(input_path):
+        raise click.UsageError(f"--output would overwrite --input: {path}")
+    return path.open("wb")
+
+
+def _size(stream: BinaryIO) -> int | None:
+    """Returns the bytes still to come from a regular file; None where nobody knows."""
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:  # a stream in memory
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _shows_bar(output_path: Path | None) -> bool:
+    """Says whether a bar can be drawn without getting between the translations."""
+    return is_terminal(sys.stderr) and (output_path is not None or not is_terminal(sys.stdout))

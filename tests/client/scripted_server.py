@@ -1,0 +1,270 @@
+"""A small real gRPC server whose answers a test scripts: real wire, no model."""
+
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from dragoman import v1
+
+DIGEST = "ab" * 32
+NUM_LAYERS, NUM_HEADS = 2, 4
+
+
+def translated(text: str) -> str:
+    """What the scripted server makes of a text."""
+    return text if text.strip() == "" else f"<{text}>"
+
+
+def pieces_of(text: str) -> list[tuple[str, int, int]]:
+    """Cuts a text as a vocabulary would: the space goes with the word, long words into two."""
+    pieces = []
+    for match in re.finditer(r"\s*\S+", text):
+        word, start, end = match[0], match.start(), match.end()
+        cut = start + len(word) // 2 + 1 if len(word) > 6 else end
+        pieces += [(text[a:b].replace(" ", "▁"), a, b) for a, b in ((start, cut), (cut, end)) if b > a]
+    return pieces
+
+
+@dataclass
+class Script:
+    """What the server does, and what it saw.
+
+    Attributes:
+        failures: Statuses for the next calls to TranslateText, first come first served; then they succeed.
+        translate: The text → its translation.
+        before_translate: Called with every request before it is answered.
+        translations: Known translations of sentences, for DumpAttention.
+        attention_stream: Replaces DumpAttention's answer.
+    """
+
+    failures: list[tuple[status_pb2.Status, tuple[tuple[str, str], ...]]] = field(default_factory=list)
+    translate: Callable[[str], str] = translated
+    before_translate: Callable[[v1.TranslateTextRequest], None] = lambda request: None
+    finish_reason: Any = v1.FinishReason.FINISH_REASON_EOS
+    translations: dict[str, str] = field(default_factory=dict)
+    attention_stream: Callable[[v1.DumpAttentionRequest], Iterator[v1.DumpAttentionResponse]] | None = None
+    requests: list[v1.TranslateTextRequest] = field(default_factory=list)
+    attention_requests: list[v1.DumpAttentionRequest] = field(default_factory=list)
+    request_ids: list[str] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
+
+
+class ScriptedService(v1.TranslationServiceServicer):
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def TranslateText(self, request: v1.TranslateTextRequest, context: Any) -> v1.TranslateTextResponse:
+        script = self.script
+        script.requests.append(request)
+        script.request_ids.append(dict(context.invocation_metadata())["x-request-id"])
+        script.deadlines.append(context.time_remaining())
+        script.before_translate(request)
+        if script.failures:
+            status, trailers = script.failures.pop(0)
+            context.set_trailing_metadata(trailers)
+            context.abort_with_status(_with_trailers(status, trailers))
+        return v1.TranslateTextResponse(
+            translations=[self._translation(text, request.output.include_tokens) for text in request.texts],
+            model="en-de",
+            model_digest=DIGEST,
+        )
+
+    def _translation(self, text: str, include_tokens: bool) -> v1.Translation:
+        if not text.strip():
+            return v1.Translation(text=text, finish_reason=v1.FinishReason.FINISH_REASON_BLANK)
+        result = self.script.translate(text)
+        translation = v1.Translation(
+            text=result,
+            finish_reason=self.script.finish_reason,
+            score=-1.5,
+            normalized_score=-0.5,
+            source_token_count=4,
+            target_token_count=3,
+            sentence_count=1,
+        )
+        if include_tokens:
+            translation.tokens.add(piece="▁" + result, log_probability=-0.25, span=v1.TextSpan(start=0, end=len(result)))
+            translation.tokens.add(piece="</s>", log_probability=-0.125)
+        return translation
+
+    def DumpAttention(
+        self, request: v1.DumpAttentionRequest, context: Any
+    ) -> Iterator[v1.DumpAttentionResponse]:
+        self.script.attention_requests.append(request)
+        if self.script.attention_stream:
+            yield from self.script.attention_stream(request)
+            return
+        sentences = [(m[0], m.start()) for m in re.finditer(r"\S[^.!?]*[.!?]*", request.text)]
+        if request.HasField("translation"):
+            sentences = [(request.text, 0)]
+        for index, (sentence, start) in enumerate(sentences):
+            result = request.translation or self.script.translations.get(sentence, translated(sentence))
+            yield from attention_of(sentence, start, result, index, len(sentences))
+
+    def ListModels(self, request: v1.ListModelsRequest, context: Any) -> v1.ListModelsResponse:
+        return v1.ListModelsResponse(
+            models=[
+                v1.Model(
+                    name="en-de",
+                    language_pairs=[v1.LanguagePair(source_language_code="en", target_language_code="de")],
+                    digest=DIGEST,
+                    precision="float32",
+                    device="cpu",
+                    parameter_count=7_375_360,
+                    encoder_layer_count=4,
+                    decoder_layer_count=2,
+                    head_count=4,
+                    max_source_token_count=256,
+                    max_target_token_count=256,
+                )
+            ],
+            limits=v1.Limits(
+                max_text_count=256,
+                max_text_characters=20_000,
+                max_beam_size=1,
+                max_num_hypotheses=1,
+                max_sentence_rows=1,
+            ),
+        )
+
+
+def attention_of(
+    sentence: str, start: int, result: str, index: int = 0, count: int = 1
+) -> Iterator[v1.DumpAttentionResponse]:
+    """Makes a stream whose weights lie along the diagonal and sum to 1."""
+    sources, targets = pieces_of(sentence), pieces_of(result)
+    num_sources, num_targets = len(sources) + 1, len(targets) + 1
+    values: list[float] = []
+    for layer in range(NUM_LAYERS):
+        for head in range(NUM_HEADS):
+            for row in range(num_targets):
+                centre = row * (num_sources - 1) / max(num_targets - 1, 1) + 0.4 * head - 0.6
+                sharpness = 0.5 + layer + head / 4
+                scores = [math.exp(-sharpness * abs(column - centre)) for column in range(num_sources)]
+                values += [score / sum(scores) for score in scores]
+    data = struct.pack(f"<{len(values)}f", *values)
+    header = v1.AttentionHeader(
+        sentence_index=index,
+        sentence_count=count,
+        translation=v1.Translation(
+            text=result, finish_reason=v1.FinishReason.FINISH_REASON_EOS, score=-2.0, sentence_count=1
+        ),
+        model="en-de",
+        model_digest=DIGEST,
+        source_units=[_unit(text, start + a, start + b) for text, a, b in sources] + [_end_unit()],
+        target_units=[_unit(text, a, b) for text, a, b in targets] + [_end_unit()],
+    )
+    header.tensors.add(
+        name="cross",
+        kind=v1.AttentionKind.ATTENTION_KIND_CROSS,
+        type=v1.TensorType.TENSOR_TYPE_FLOAT32,
+        shape=[NUM_LAYERS, NUM_HEADS, num_targets, num_sources],
+        axes=["layer", "head", "target", "source"],
+        layers=range(NUM_LAYERS),
+        heads=range(NUM_HEADS),
+        size_bytes=len(data),
+    )
+    yield v1.DumpAttentionResponse(header=header)
+    for offset in range(0, len(data), 1000):
+        chunk = v1.TensorChunk(tensor_index=0, offset_bytes=offset, data=data[offset : offset + 1000])
+        yield v1.DumpAttentionResponse(chunk=chunk)
+
+
+def _unit(text: str, start: int, end: int) -> v1.AttentionUnit:
+    return v1.AttentionUnit(text=text, span=v1.TextSpan(start=start, end=end))
+
+
+def _end_unit() -> v1.AttentionUnit:
+    return v1.AttentionUnit(text="</s>", special=True)
+
+
+def failure(
+    code: grpc.StatusCode,
+    message: str,
+    *,
+    reason: str | None = None,
+    violations: dict[str, str] | None = None,
+    retry_seconds: float | None = None,
+    trailers: tuple[tuple[str, str], ...] = (),
+) -> tuple[status_pb2.Status, tuple[tuple[str, str], ...]]:
+    """Makes a status as the server sends it."""
+    details: list[Any] = []
+    if reason:
+        details.append(error_details_pb2.ErrorInfo(reason=reason, domain="dragoman"))
+    if violations:
+        details.append(
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(field=name, description=description)
+                    for name, description in violations.items()
+                ]
+            )
+        )
+    if retry_seconds is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(retry_seconds * 1000))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    packed = []
+    for detail in details:
+        packed.append(any_pb2.Any())
+        packed[-1].Pack(detail)
+    return status_pb2.Status(code=code.value[0], message=message, details=packed), trailers
+
+
+def _with_trailers(status: status_pb2.Status, trailers: tuple[tuple[str, str], ...]) -> Any:
+    rich = rpc_status.to_status(status)
+    return _Status(rich.code, rich.details, (*rich.trailing_metadata, *trailers))
+
+
+@dataclass(frozen=True)
+class _Status(grpc.Status):
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+@dataclass(frozen=True)
+class ScriptedServer:
+    """A running server."""
+
+    address: str
+    script: Script
+    health: health.HealthServicer
+
+
+@contextmanager
+def serve(script: Script | None = None) -> Iterator[ScriptedServer]:
+    """Runs a server on a free loopback port."""
+    script = script or Script()
+    server = grpc.server(ThreadPoolExecutor(max_workers=8))
+    v1.add_TranslationServiceServicer_to_server(ScriptedService(script), server)
+    checks = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    for service in ("", "en-de"):
+        checks.set(service, health_pb2.HealthCheckResponse.SERVING)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield ScriptedServer(f"127.0.0.1:{port}", script, checks)
+    finally:
+        server.stop(None).wait()
+
+
+if __name__ == "__main__":  # to look at the commands by hand
+    example = Script(
+        translations={"A girl is reading a book in the garden.": "Ein Mädchen liest im Garten ein Buch."}
+    )
+    with serve(example) as running:
+        print(running.address, flush=True)
+        input()
