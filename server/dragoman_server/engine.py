@@ -1,0 +1,204 @@
+"""The loop that decodes: one thread a model, with plain data going in and out.
+
+Callers live on the event loop; the model lives in the engine's thread. A lock guards the scheduler between them and is
+never held while the model runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+from dragoman_model.batch import BatchOutput, Plan
+from dragoman_server.errors import CallError, InternalError
+from dragoman_server.logs import describe_exception, log_event
+from dragoman_server.request import Call
+from dragoman_server.scheduler import Outcome, Result, Scheduler
+
+logger = logging.getLogger(__name__)
+
+# A step takes far less; a device that hangs must not keep the process from ending.
+_JOIN_SECONDS = 5.0
+
+
+class Batch(Protocol):
+    """What the engine asks of ``dragoman_model.batch.RunningBatch``."""
+
+    def run(self, plan: Plan) -> BatchOutput:
+        """Carries out a plan and decodes one step."""
+        ...
+
+    def clear(self) -> None:
+        """Forgets every row."""
+        ...
+
+
+class Engine:
+    """Runs one model's calls, sentences of all of them together.
+
+    Args:
+        name: Of the model, for the log and the thread.
+        batch: The running batch; only the engine's thread touches it.
+        scheduler: Decides what each step runs.
+        num_threads: Threads that torch may use for one operation.
+        clock: Seconds that only grow; the scheduler's own clock.
+        on_failure: Called on the event loop when the loop itself breaks and no call will be worked on any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batch: Batch,
+        scheduler: Scheduler,
+        *,
+        num_threads: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self._batch = batch
+        self._scheduler = scheduler
+        self._num_threads = num_threads
+        self._on_failure = on_failure
+        self._changed = threading.Condition()
+        self._futures: dict[int, asyncio.Future[tuple[Result, ...]]] = {}
+        self._stopping = False
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
+
+    @property
+    def max_queue_size(self) -> int:
+        """Sentences that may wait."""
+        return self._scheduler.limits.max_queue_size
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether calls are being worked on; once False it stays so."""
+        return self._thread.is_alive() and not self._failed
+
+    def start(self) -> None:
+        """Starts the thread; called on the event loop that will submit calls."""
+        self._event_loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self, error: CallError) -> None:
+        """Ends every call with ``error``, and the thread after its present step."""
+        with self._changed:
+            self._stopping = True
+            self._scheduler.fail_all(error)
+            outcomes = self._scheduler.take_outcomes()
+            self._changed.notify()
+        self._resolve(outcomes)
+        self._thread.join(timeout=_JOIN_SECONDS)
+
+    def check_room(self, count: int) -> None:
+        """Refuses ``count`` sentences or more at once if they would not fit; costs nothing.
+
+        Raises:
+            QueueFullError: The queue hasn't that many free places.
+        """
+        with self._changed:
+            self._scheduler.check_room(count)
+
+    async def submit(self, call: Call) -> tuple[Result, ...]:
+        """Returns a result for each sentence of the call; cancelling this cancels the call.
+
+        Raises:
+            QueueFullError: Its sentences don't all fit into the queue.
+            DeadlineError: Its deadline passed first.
+            InternalError: The model failed.
+        """
+        future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            if self._stopping or self._failed:
+                raise InternalError
+            self._scheduler.add(call)
+            self._futures[call.id] = future
+            self._changed.notify()
+        try:
+            return await future
+        finally:
+            del self._futures[call.id]
+            if future.cancelled():
+                self._cancel(call)
+
+    def _cancel(self, call: Call) -> None:
+        with self._changed:
+            self._scheduler.cancel(call.id)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._num_threads)
+        try:
+            while self._step():
+                pass
+        except Exception as error:
+            # A fault in the loop itself: nothing can be trusted any more. /healthz turns red, so that whoever runs
+            # this starts it anew.
+            log_event(
+                logger, logging.CRITICAL, "engine stopped", model=self.name, **describe_exception(error)
+            )
+            with self._changed:
+                self._failed = True
+                self._scheduler.fail_all(InternalError())
+                outcomes = self._scheduler.take_outcomes()
+            self._deliver(outcomes)
+            if self._on_failure is not None and not self._event_loop.is_closed():
+                self._event_loop.call_soon_threadsafe(self._on_failure)
+
+    def _step(self) -> bool:
+        with self._changed:
+            while not (self._stopping or self._scheduler.has_work):
+                self._changed.wait()
+            if self._stopping:
+                return False
+            plan = self._scheduler.schedule()
+            outcomes = self._scheduler.take_outcomes()
+        self._deliver(outcomes)
+        try:
+            output = self._batch.run(plan)
+        except Exception as error:
+            self._fail_batch(error)
+            return True
+        with self._changed:
+            self._scheduler.update(output)
+            outcomes = self._scheduler.take_outcomes()
+        self._deliver(outcomes)
+        return True
+
+    def _fail_batch(self, error: Exception) -> None:
+        with self._changed:
+            self._batch.clear()
+            self._scheduler.fail_running(InternalError())
+            outcomes = self._scheduler.take_outcomes()
+        log_event(
+            logger,
+            logging.ERROR,
+            "model step failed",
+            model=self.name,
+            request_ids=",".join(outcome.call.request_id for outcome in outcomes),
+            **describe_exception(error),
+        )
+        self._deliver(outcomes)
+
+    def _deliver(self, outcomes: Sequence[Outcome]) -> None:
+        """Hands a step's ended calls to the event loop, all in one wake-up."""
+        if outcomes and not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(self._resolve, outcomes)
+
+    def _resolve(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            future = self._futures.get(outcome.call.id)
+            if future is None or future.done():
+                continue  # its caller left meanwhile
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.results)

@@ -1,0 +1,131 @@
+"""What goes wrong in the server, said without status codes (``interceptors`` gives each its own).
+
+ServerError
+├── CallError                  ends one call
+│   ├── RequestError           the caller's to mend
+│   │   ├── InvalidArgumentError
+│   │   ├── UnsupportedError   asks for what this server can't do
+│   │   └── NotFoundError      names a model or a language pair that isn't served
+│   ├── OverloadError          worth another try, here or elsewhere
+│   │   ├── QueueFullError
+│   │   └── DrainingError
+│   ├── DeadlineError          the caller's deadline passed
+│   ├── CancelledError         the caller went away
+│   └── InternalError          our fault
+└── StartError                 the server doesn't start
+    ├── ConfigError            a bad flag or configuration file
+    ├── ModelError             a model that can't be loaded
+    └── AddressError           an address that can't be listened on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ServerError(Exception):
+    """Root of the server's errors."""
+
+
+class CallError(ServerError):
+    """Ends one call; the message is for its caller."""
+
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """What is wrong with one field of a request.
+
+    Attributes:
+        field: Path of the field, such as ``options.beam_size`` or ``texts[3]``.
+        description: What was seen, what is allowed.
+    """
+
+    field: str
+    description: str
+
+
+# Violations travel in the trailing metadata, of which gRPC lets 8 KiB through.
+MAX_VIOLATIONS = 16
+
+
+class RequestError(CallError):
+    """A request that can't be served as it is; trying again doesn't help.
+
+    Args:
+        message: One sentence for the caller; made from the violations where it is empty.
+        violations: The fields at fault; those above ``MAX_VIOLATIONS`` are only counted.
+    """
+
+    def __init__(self, message: str = "", violations: Sequence[FieldViolation] = ()) -> None:
+        self.violations = tuple(violations[:MAX_VIOLATIONS])
+        super().__init__(message or _sentence(violations))
+
+
+def _sentence(violations: Sequence[FieldViolation]) -> str:
+    first = "; ".join(f"{violation.field}: {violation.description}" for violation in violations[:3])
+    return f"{first}; and {len(violations) - 3} more" if len(violations) > 3 else first
+
+
+class InvalidArgumentError(RequestError):
+    """A value that no server would take."""
+
+
+class UnsupportedError(RequestError):
+    """A sound request for something that this server can't do."""
+
+
+class NotFoundError(RequestError):
+    """A model or language pair that isn't served; the message says what is."""
+
+
+class OverloadError(CallError):
+    """The server can't take this call now."""
+
+
+class QueueFullError(OverloadError):
+    """There is no room for the whole call."""
+
+
+class DrainingError(OverloadError):
+    """The server is shutting down."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
+class DeadlineError(CallError):
+    """The call's deadline passed before its last sentence was done."""
+
+    def __init__(self) -> None:
+        super().__init__("the deadline passed before the translation was done")
+
+
+class CancelledError(CallError):
+    """The caller cancelled or went away."""
+
+    def __init__(self) -> None:
+        super().__init__("the call was cancelled")
+
+
+class InternalError(CallError):
+    """A failure of ours; the log has more under the call's request id."""
+
+    def __init__(self, message: str = "the server failed; its log says more under this request id") -> None:
+        super().__init__(message)
+
+
+class StartError(ServerError):
+    """The server can't start; the message is one line for whoever started it."""
+
+
+class ConfigError(StartError):
+    """A bad flag or configuration file."""
+
+
+class ModelError(StartError):
+    """A model directory that can't be served."""
+
+
+class AddressError(StartError):
+    """An address that can't be listened on."""

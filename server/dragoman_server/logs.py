@@ -1,0 +1,92 @@
+"""One line a call, on standard error, as text or JSON; never a user's text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from dragoman_server.metrics import UNKNOWN_MODEL
+
+
+@dataclass
+class CallRecord:
+    """What is said of a call in the log and the metrics; filled in while it is served.
+
+    Attributes:
+        method: Name of the RPC.
+        request_id: The caller's, or made here.
+        arrived: When it came, in seconds of the monotonic clock.
+        model: Name of the model that serves it; UNKNOWN_MODEL until one is found, empty where there is none to find.
+        num_texts: Texts that it holds.
+    """
+
+    method: str
+    request_id: str
+    arrived: float
+    model: str = UNKNOWN_MODEL
+    num_texts: int = 0
+
+
+current_call: ContextVar[CallRecord] = ContextVar("current_call")
+
+
+def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
+    """Logs an event with its fields; none of them may hold a user's text."""
+    logger.log(level, event, extra={"fields": fields})
+
+
+def describe_exception(error: BaseException) -> dict[str, str]:
+    """Returns an exception's type and place for the log.
+
+    Its message is left out: a library may have put a user's text there.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    places = (f"{Path(frame.filename).name}:{frame.lineno}:{frame.name}" for frame in frames)
+    return {"exception": type(error).__name__, "at": " > ".join(places)}
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", {})
+        pairs = "".join(f" {name}={_plain(value)}" for name, value in fields.items())
+        return f"{_timestamp(record)} {record.levelname} {_message(record)}{pairs}"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": _timestamp(record), "level": record.levelname.lower(), "event": _message(record)}
+        return json.dumps({**line, **getattr(record, "fields", {})}, default=str)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _message(record: logging.LogRecord) -> str:
+    message = " ".join(record.getMessage().split())
+    if record.exc_info and record.exc_info[1] is not None:
+        description = describe_exception(record.exc_info[1])
+        message += f" ({description['exception']} at {description['at']})"
+    return message
+
+
+def _plain(value: object) -> str:
+    text = f"{value:.6f}" if isinstance(value, float) else str(value)
+    return json.dumps(text) if not text or any(char in text for char in ' "=\n') else text
+
+
+LOG_FORMATS = {"text": _TextFormatter, "json": _JsonFormatter}
+
+
+def set_up_logging(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
+    """Sends every logger's lines to ``stream``, standard error by default, in the given format."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(LOG_FORMATS[log_format]())
+    logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
