@@ -82,9 +82,11 @@ class Tokenizer:
 
     def source_pieces(self, text: str) -> list[Piece]:
         """Returns the tokens of ``encode(text)`` with their spans in ``text``."""
-        mapping = self.source.encode(whole_characters(text), return_type="offset_mapping")
-        pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text, self.source)
-        return [*pieces, Piece(EOS_ID, self.source.id_to_piece(EOS_ID), None, special=True)]
+        return _pieces(self.source, text)
+
+    def given_target_pieces(self, text: str) -> list[Piece]:
+        """Returns the tokens of ``encode_target(text)`` with their spans in ``text``, as for a translation given."""
+        return _pieces(self.target, text)
 
     def target_pieces(self, token_ids: Sequence[int]) -> tuple[str, list[Piece]]:
         """Returns ``decode(token_ids)`` and each token's span in it."""
@@ -131,6 +133,12 @@ def _load_processor(path: Path) -> SentencePieceProcessor:
 def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
     encoded = processor.encode([whole_characters(text) for text in texts], out_type=int, num_threads=1)
     return [[*ids, EOS_ID] for ids in encoded]
+
+
+def _pieces(processor: SentencePieceProcessor, text: str) -> list[Piece]:
+    mapping = processor.encode(whole_characters(text), return_type="offset_mapping")
+    pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text, processor)
+    return [*pieces, Piece(EOS_ID, processor.id_to_piece(EOS_ID), None, special=True)]
 
 
 def _with_spans(
