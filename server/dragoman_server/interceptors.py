@@ -86,6 +86,7 @@ class _Malformed:
 
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+MethodHandler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 Handler: TypeAlias = Callable[[Any, Context], Any]
 
 
@@ -105,9 +106,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[MethodHandler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
+    ) -> MethodHandler | None:
         """Wraps the handlers of our own service."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
@@ -123,7 +124,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._wrap_unary(name, handler.unary_unary), deserialize, handler.response_serializer
         )
 
-    def _wrap_unary(self, name: str, handle: Handler) -> Handler:
+    def _wrap_unary(self, name: str, handle: Any) -> Handler:
         async def handle_call(request: Message, context: Context) -> Message | None:
             record = self._begin(name, context)
             try:
@@ -137,7 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return handle_call
 
-    def _wrap_stream(self, name: str, handle: Handler) -> Handler:
+    def _wrap_stream(self, name: str, handle: Any) -> Handler:
         async def handle_call(request: Message, context: Context) -> AsyncIterator[Message]:
             record = self._begin(name, context)
             try:
@@ -257,12 +258,15 @@ def _request_id(context: Context) -> str:
     return given if isinstance(given, str) and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
-def _forgiving(deserialize: Callable[[bytes], Message]) -> Callable[[bytes], Message | _Malformed]:
+def _forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Message | _Malformed]:
     """Lets bytes that are no message through to the handler, where they get a status and a line in the log."""
+
+    assert deserialize is not None
 
     def deserialize_or_mark(data: bytes) -> Message | _Malformed:
         try:
-            return deserialize(data)
+            message: Message = deserialize(data)
+            return message
         except DecodeError:
             return _Malformed()
 

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import TCPServer, ThreadingMixIn
+from typing import TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -17,7 +18,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dragoman_server.errors import AddressError
 
-_Check = Callable[[], bool]
+_Check: TypeAlias = Callable[[], bool]
+_App: TypeAlias = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
 
 class MonitoringServer:
@@ -81,10 +83,8 @@ class _QuietHandler(WSGIRequestHandler):
         """Scrapes are no events."""
 
 
-def _routes(
-    registry: CollectorRegistry, is_alive: _Check, is_ready: _Check
-) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
-    metrics = make_wsgi_app(registry)
+def _routes(registry: CollectorRegistry, is_alive: _Check, is_ready: _Check) -> _App:
+    metrics: _App = make_wsgi_app(registry)
     checks = {"/healthz": is_alive, "/readyz": is_ready}
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
