@@ -161,7 +161,7 @@ def _minute(old: str, rng: random.Random) -> str:
 def _digits(length: int, leading_zero: bool, in_thousands: bool, rng: random.Random) -> str:
     if length == 1 and not in_thousands:
         return str(rng.randint(2, 9))  # one of a thing would need another form of the noun
-    if length == 4 and rng.random() < 0.5:
+    if length == 4 and not leading_zero and rng.random() < 0.5:
         return str(rng.randint(1000, 2099))  # a year
     digits = "".join(rng.choices(string.digits, k=length))
     if leading_zero:

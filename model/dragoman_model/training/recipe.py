@@ -287,7 +287,7 @@ def _section(cls: type[_Section], table: Mapping[str, object], where: str) -> _S
         expected = hints[key]
         if typing.get_origin(expected) is tuple:
             item_class = typing.get_args(expected)[0]
-            if not isinstance(value, list):
+            if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
                 raise RecipeError(f"{where}{key} is {value!r}; allowed: tables, each under [[{key}]]")
             values[key] = tuple(_section(item_class, item, f"{key}[{i}].") for i, item in enumerate(value))
         elif expected in _TYPE_NAMES:
