@@ -11,6 +11,7 @@ import click
 
 from dragoman_client.commands import dragoman
 from dragoman_client.errors import DragomanError
+from dragoman_client.exposition import MetricsError
 from dragoman_client.lines import LineError
 
 EXIT_FAILED = 1
@@ -31,7 +32,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (DragomanError, LineError) as error:
+    except (DragomanError, LineError, MetricsError) as error:
         return _fail(str(error))
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED

@@ -127,6 +127,7 @@ class Attention:
         translation: The sentence's translation; target spans count in its text.
         source_units: What the encoder read, end-of-sentence last: the columns.
         target_units: What the decoder predicted, end-of-sentence last: the rows.
+        input_units: What the decoder read, begin-of-sentence first: row for row the unit before the target's.
         weights: Cross-attention, (layer, head, target, source).
         model: Name of the model that translated.
         model_digest: SHA-256 of its weights, in hexadecimal.
@@ -138,6 +139,7 @@ class Attention:
     translation: Translation
     source_units: tuple[AttentionUnit, ...]
     target_units: tuple[AttentionUnit, ...]
+    input_units: tuple[AttentionUnit, ...]
     weights: AttentionTensor
     model: str
     model_digest: str
@@ -210,6 +212,7 @@ class AttentionReader:
                 translation=read_translation(header.translation, header.model, header.model_digest),
                 source_units=_read_units(header.source_units),
                 target_units=_read_units(header.target_units),
+                input_units=_read_units(header.input_units),
                 weights=tensors[0],
                 model=header.model,
                 model_digest=header.model_digest,

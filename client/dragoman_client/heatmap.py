@@ -50,7 +50,7 @@ class Palette:
         Args:
             level: Brightness, 0 to 1.
             width: In terminal columns.
-            caption: Stands in the middle.
+            caption: Stands in the middle of a painted cell; among shades it could not be read.
         """
         if self.colored:
             red, green, blue = _blend(level)
@@ -58,7 +58,8 @@ class Palette:
             return Text(caption.center(width), Style(color=ink, bgcolor=Color.from_rgb(red, green, blue)))
         shades = _ASCII_SHADES if self.ascii_only else _SHADES
         shade = shades[min(len(shades) - 1, math.ceil(level * (len(shades) - 1) - 0.25))]
-        return Text(caption.center(width, shade) if caption else shade * width)
+        gap = 1 if width > 3 else 0  # keeps wide cells apart; narrow ones make a picture without
+        return Text(shade * (width - gap) + " " * gap)
 
     def legend(self, highest: float) -> Text:
         """Returns the scale, from 0 to the highest weight drawn."""

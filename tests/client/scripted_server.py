@@ -94,7 +94,9 @@ class ScriptedService(v1.TranslationServiceServicer):
             sentence_count=1,
         )
         if include_tokens:
-            translation.tokens.add(piece="▁" + result, log_probability=-0.25, span=v1.TextSpan(start=0, end=len(result)))
+            translation.tokens.add(
+                piece="▁" + result, log_probability=-0.25, span=v1.TextSpan(start=0, end=len(result))
+            )
             translation.tokens.add(piece="</s>", log_probability=-0.125)
         return translation
 

@@ -21,7 +21,7 @@ def models(as_json: bool) -> None:
     for heading in (
         "MODEL",
         "LANGUAGES",
-        "PARAMETERS",
+        "PARAMS",
         "LAYERS",
         "HEADS",
         "TOKENS",
@@ -29,7 +29,9 @@ def models(as_json: bool) -> None:
         "DEVICE",
         "DIGEST",
     ):
-        table.add_column(heading, justify="right" if heading in ("PARAMETERS", "HEADS", "TOKENS") else "left")
+        table.add_column(
+            heading, no_wrap=True, justify="right" if heading in ("PARAMS", "HEADS", "TOKENS") else "left"
+        )
     for model in listed.models:
         table.add_row(
             model.name,
@@ -40,7 +42,7 @@ def models(as_json: bool) -> None:
             str(model.max_source_token_count),
             model.precision,
             model.device,
-            model.digest[:12],
+            model.digest[:8],
         )
     console = shared().console()
     console.print(table)

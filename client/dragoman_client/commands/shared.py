@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import click
 import grpc
@@ -48,12 +48,14 @@ class Shared:
 
     def console(self, *, stderr: bool = False) -> Console:
         """Returns a console that colours only a terminal, unless told otherwise."""
-        forced = {"always": True, "never": False, "auto": None}[self.color]
         colorless = self.color == "never" or (self.color == "auto" and bool(os.environ.get("NO_COLOR")))
+        color_system: Literal["auto", "256", "truecolor"] = "auto"
+        if self.color == "always":  # a pipe says nothing about what is at its end
+            color_system = "truecolor" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "256"
         return Console(
-            file=None if not stderr else sys.stderr,
-            stderr=stderr,
-            force_terminal=forced,
+            file=sys.stderr if stderr else None,
+            force_terminal=True if self.color == "always" else None,
+            color_system=None if colorless else color_system,
             no_color=colorless,
             highlight=False,
             emoji=False,

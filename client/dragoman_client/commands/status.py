@@ -3,22 +3,48 @@
 import click
 
 from dragoman_client.commands.documents import print_json
-from dragoman_client.commands.shared import shared, shared_options
-from dragoman_client.results import ServingStatus
+from dragoman_client.commands.shared import option, shared, shared_options
+from dragoman_client.commands.watch import watch_metrics
+from dragoman_client.errors import DragomanError
+from dragoman_client.exposition import DEFAULT_URL
+from dragoman_client.results import Model, ServingStatus
+from dragoman_client.translator import Translator
 
-CHECK_TIMEOUT_SECONDS = 5.0
+MAX_CHECK_SECONDS = 5.0
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--watch", is_flag=True, help="Show live figures until Ctrl-C.")
+@option(
+    "--http",
+    "url",
+    metavar="URL",
+    default=DEFAULT_URL,
+    envvar="DRAGOMAN_HTTP",
+    help="The server's HTTP side, which --watch reads.",
+)
+@option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    envvar="DRAGOMAN_INTERVAL",
+    help="Time between two refreshes of --watch.",
+)
+@option("--count", metavar="N", type=click.IntRange(min=1), help="Stop --watch after N refreshes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one a refresh.")
 @shared_options
-def status(as_json: bool) -> int:
+def status(watch: bool, url: str, interval: float, count: int | None, as_json: bool) -> int:
     """Says whether the server takes requests; exits 0 only when it does."""
+    if watch:
+        watch_metrics(url, shared().console(), interval=interval, count=count, as_json=as_json)
+        return 0
+    if count is not None:
+        raise click.UsageError("--count goes with --watch")
     settings = shared()
-    with settings.translator(timeout=min(settings.timeout, CHECK_TIMEOUT_SECONDS)) as translator:
+    with settings.translator(timeout=min(settings.timeout, MAX_CHECK_SECONDS)) as translator:
         overall = translator.health()
-        models = [(model, translator.health(model.name)) for model in translator.models().models]
-    serving = overall is ServingStatus.SERVING
+        models = [(model, translator.health(model.name)) for model in _models(translator, overall)]
     if as_json:
         print_json(
             {
@@ -28,7 +54,19 @@ def status(as_json: bool) -> int:
             }
         )
     else:
-        click.echo(f"{settings.server}  {overall.name}")
+        click.echo(f"{settings.server} is {overall.name}")
+        width = max((len(model.name) for model, _ in models), default=0)
         for model, health in models:
-            click.echo(f"  {model.name}  {health.name}")
-    return 0 if serving else 1
+            pairs = ", ".join(map(str, model.language_pairs))
+            click.echo(f"  {model.name:{width}}  {health.name}  {pairs}  {model.precision} on {model.device}")
+    return 0 if overall is ServingStatus.SERVING else 1
+
+
+def _models(translator: Translator, overall: ServingStatus) -> tuple[Model, ...]:
+    """Returns the served models; a server that goes away no longer lists them."""
+    try:
+        return translator.models().models
+    except DragomanError:
+        if overall is ServingStatus.SERVING:
+            raise
+        return ()
