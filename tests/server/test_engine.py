@@ -1,0 +1,183 @@
+"""The engine's thread with a batch that needs no model; every wait is for an event."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dragoman_model.batch import Plan
+from dragoman_server.engine import Engine
+from dragoman_server.errors import DeadlineError, DrainingError, InternalError, QueueFullError
+from dragoman_server.metrics import Metrics
+from dragoman_server.request import Call
+from dragoman_server.scheduler import Scheduler, SchedulerLimits
+from tests.server.fakes import FakeBatch, ManualClock
+from tests.server.test_scheduler import decode
+
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def batch() -> FakeBatch:
+    return FakeBatch()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def start(batch: FakeBatch, clock: ManualClock) -> AsyncIterator[Start]:
+    engines = []
+
+    def start_engine(limits: SchedulerLimits | None = None, **more: object) -> Engine:
+        scheduler = Scheduler(limits or SchedulerLimits(), Metrics(CollectorRegistry()).of_model("m"), clock)
+        engine = Engine("m", batch, scheduler, clock=clock, **more)
+        engine.start()
+        engines.append(engine)
+        return engine
+
+    yield start_engine
+    if batch.gate is not None:
+        batch.gate.release(1_000_000)
+    for engine in engines:
+        engine.stop(DrainingError())
+
+
+def call(*lengths: int, deadline: float | None = None, request_id: str = "") -> Call:
+    return Call(work=tuple(map(decode, lengths)), arrived=100.0, deadline=deadline, request_id=request_id)
+
+
+async def next_plan(batch: FakeBatch) -> Plan:
+    return await asyncio.to_thread(batch.plans.get, timeout=10)
+
+
+async def test_callers_get_their_own_results(start: Start):
+    engine = start()
+    calls = [call(*range(1, 2 + i)) for i in range(20)]
+    for sent, results in zip(calls, await asyncio.gather(*map(engine.submit, calls))):
+        assert [result.token_ids for result in results] == [work.source_ids for work in sent.work]
+
+
+async def test_sentences_of_two_callers_share_a_step(start: Start, batch: FakeBatch):
+    batch.gate = threading.Semaphore(0)
+    engine = start()
+    first = asyncio.create_task(engine.submit(call(9)))
+    assert len((await next_plan(batch)).admit) == 1
+    second = asyncio.create_task(engine.submit(call(2)))
+    await asyncio.sleep(0)  # lets it queue
+    batch.gate.release()
+    assert len((await next_plan(batch)).admit) == 1
+    assert len(batch.rows) == 1
+    batch.gate.release(100)
+    await asyncio.gather(first, second)
+
+
+async def test_a_cancelled_call_frees_its_rows_at_the_next_step(start: Start, batch: FakeBatch):
+    batch.gate = threading.Semaphore(0)
+    engine = start()
+    task = asyncio.create_task(engine.submit(call(50, 50)))
+    admitted = (await next_plan(batch)).admit
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    batch.gate.release()
+    plan = await next_plan(batch)
+    assert plan.remove == tuple(sequence.id for sequence in admitted)
+    batch.gate.release()
+    other = asyncio.create_task(engine.submit(call(1)))
+    batch.gate.release()
+    assert len(await other) == 1
+    assert batch.rows == {}
+
+
+async def test_a_deadline_is_honoured_between_steps(start: Start, batch: FakeBatch, clock: ManualClock):
+    batch.gate = threading.Semaphore(0)
+    engine = start()
+    task = asyncio.create_task(engine.submit(call(50, deadline=clock.now + 1)))
+    await next_plan(batch)
+    clock.now += 1
+    batch.gate.release()
+    with pytest.raises(DeadlineError):
+        await task
+    assert len((await next_plan(batch)).remove) == 1
+
+
+async def test_a_full_queue_refuses_without_waiting(start: Start, batch: FakeBatch):
+    batch.gate = threading.Semaphore(0)
+    engine = start(SchedulerLimits(max_batch_size=1, max_queue_size=1))
+    running = asyncio.create_task(engine.submit(call(3)))
+    await next_plan(batch)
+    waiting = asyncio.create_task(engine.submit(call(3)))
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError):
+        await engine.submit(call(3))
+    with pytest.raises(QueueFullError):
+        engine.check_room(1)
+    batch.gate.release(100)
+    await asyncio.gather(running, waiting)
+
+
+async def test_a_failed_step_fails_its_calls_is_logged_once_and_the_loop_goes_on(
+    start: Start, batch: FakeBatch, caplog: pytest.LogCaptureFixture
+):
+    batch.gate = threading.Semaphore(0)
+    batch.failure = RuntimeError("A user's text")
+    engine = start()
+    with caplog.at_level(logging.INFO):
+        failing = [asyncio.create_task(engine.submit(call(5, request_id=f"id-{i}"))) for i in range(2)]
+        await asyncio.sleep(0)
+        batch.gate.release()
+        batch.gate.release(100)
+        failures = await asyncio.gather(*failing, return_exceptions=True)
+    assert any(isinstance(failure, InternalError) for failure in failures)
+    (record,) = [record for record in caplog.records if record.message == "model step failed"]
+    assert "id-0" in record.fields["request_ids"]
+    assert record.fields["exception"] == "RuntimeError"
+    assert "A user's text" not in str(record.fields)
+    assert len(await engine.submit(call(3))) == 1
+    assert engine.is_alive
+
+
+async def test_an_idle_engine_runs_no_steps(start: Start, batch: FakeBatch):
+    engine = start()
+    await engine.submit(call(3))
+    steps = batch.plans.qsize()
+    assert steps == 3
+    await engine.submit(call(1))
+    assert batch.plans.qsize() == steps + 1
+
+
+async def test_stopping_ends_the_calls_that_still_run(start: Start, batch: FakeBatch):
+    batch.gate = threading.Semaphore(0)
+    engine = start()
+    task = asyncio.create_task(engine.submit(call(50)))
+    await next_plan(batch)
+    batch.gate.release(100)
+    engine.stop(DrainingError())
+    with pytest.raises(DrainingError):
+        await task
+    assert not engine.is_alive
+
+
+async def test_a_broken_loop_fails_every_call_and_says_so(start: Start, batch: FakeBatch):
+    failed = asyncio.Event()
+    engine = start(on_failure=failed.set)
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    batch.failure = RuntimeError()
+    batch.clear = broken  # type: ignore[method-assign]
+    with pytest.raises(InternalError):
+        await engine.submit(call(3))
+    await asyncio.wait_for(failed.wait(), 10)
+    assert not engine.is_alive
+    with pytest.raises(InternalError):
+        await engine.submit(call(3))
