@@ -1,0 +1,190 @@
+"""Model directories: writing one, checking one, loading one.
+
+A directory holds ``config.json``, ``model.safetensors`` (float16), ``tokenizer.model``, ``README.md`` (the model card) and
+``SHA256SUMS`` (as ``sha256sum -c`` reads it). Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dragoman_model.config import ModelConfig, read_config
+from dragoman_model.devices import resolve_device, resolve_precision
+from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.tokenizer import Tokenizer
+from dragoman_model.transformer import Transformer
+
+BUNDLED_MODEL = Path(__file__).parent / "bundled" / "en-de"
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.model"
+CARD_FILE = "README.md"
+CHECKSUMS_FILE = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to translate.
+
+    Attributes:
+        name: The directory's name.
+        config: Its shape.
+        tokenizer: Its vocabularies.
+        transformer: Its weights, on the device, in the precision.
+        digest: SHA-256 of the weights file, hexadecimal.
+        device: Device in force.
+        precision: Precision in force: float32, bfloat16 or float16.
+        parameter_count: Number of parameters.
+    """
+
+    name: str
+    config: ModelConfig
+    tokenizer: Tokenizer
+    transformer: Transformer
+    digest: str
+    device: torch.device
+    precision: str
+    parameter_count: int
+
+
+def load_model(directory: Path, *, device: str = "auto", precision: str = "auto") -> LoadedModel:
+    """Returns the model in ``directory``.
+
+    Args:
+        directory: A model directory.
+        device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
+        precision: "auto" (float32 on a CPU, bfloat16 on a GPU), "float32", "bfloat16" or "float16".
+
+    Raises:
+        ModelDirectoryError: A file is missing, truncated, altered or foreign; the message names it and the reason.
+        DeviceError: The device or the precision is not to be had on this machine.
+    """
+    directory = Path(directory)
+    target = resolve_device(device)
+    dtype = resolve_precision(precision, target)
+    if not directory.is_dir():
+        raise ModelDirectoryError(f"{directory}: no such model directory")
+    config = read_config(directory / CONFIG_FILE)
+    digests = check_files(directory)
+    tokenizer = Tokenizer.load(directory)
+    if tokenizer.vocab_size != config.source_vocab_size:
+        raise ModelDirectoryError(
+            f"{directory / TOKENIZER_FILE}: has {tokenizer.vocab_size} pieces, but config.json says "
+            f"{config.source_vocab_size}; the files are of different models"
+        )
+    transformer = Transformer(config)
+    load_weights(transformer, _read_weights(directory / WEIGHTS_FILE), directory / WEIGHTS_FILE)
+    parameter_count = sum(parameter.numel() for parameter in transformer.parameters())
+    return LoadedModel(
+        name=directory.resolve().name,
+        config=config,
+        tokenizer=tokenizer,
+        transformer=transformer.requires_grad_(False).to(device=target, dtype=dtype).eval(),
+        digest=digests[WEIGHTS_FILE],
+        device=target,
+        precision=str(dtype).removeprefix("torch."),
+        parameter_count=parameter_count,
+    )
+
+
+def save_model(directory: Path, config: ModelConfig, weights: Mapping[str, Tensor], card: str) -> None:
+    """Writes a model directory around the ``tokenizer.model`` that already stands in it.
+
+    Args:
+        directory: Where; the tokenizer is there.
+        config: The model's shape.
+        weights: From `named_weights`; stored as float16.
+        card: Text of the model card.
+    """
+    (directory / CONFIG_FILE).write_text(config.to_json(), encoding="utf-8")
+    (directory / CARD_FILE).write_text(card, encoding="utf-8")
+    stored = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in weights.items()}
+    save_file(stored, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+    write_checksums(directory)
+
+
+def write_checksums(directory: Path) -> None:
+    """Writes ``SHA256SUMS`` over the directory's files as they are now."""
+    files = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, CARD_FILE)
+    lines = [f"{file_digest(directory / name)}  {name}\n" for name in files]
+    (directory / CHECKSUMS_FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def check_files(directory: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each of a model directory's files, by name, all equal to what ``SHA256SUMS`` says.
+
+    Raises:
+        ModelDirectoryError: A file is missing or differs.
+    """
+    path = directory / CHECKSUMS_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"not readable ({error})"
+        raise ModelDirectoryError(f"{path}: {reason}; a model directory holds {CHECKSUMS_FILE}") from None
+    expected = {}
+    for line in text.splitlines():
+        digest, _, name = line.partition("  ")
+        expected[name] = digest
+    for required in (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE):
+        if required not in expected:
+            raise ModelDirectoryError(f"{path}: does not name {required}")
+    digests = {}
+    for name, digest in expected.items():
+        file = directory / name
+        if Path(name).name != name or not file.is_file():
+            raise ModelDirectoryError(f"{file}: no such file, though {CHECKSUMS_FILE} names it")
+        digests[name] = file_digest(file)
+        if digests[name] != digest:
+            raise ModelDirectoryError(
+                f"{file}: its SHA-256 is {digests[name][:12]}…, {CHECKSUMS_FILE} says {digest[:12]}…; "
+                "the file is truncated or altered, fetch it again"
+            )
+    return digests
+
+
+def named_weights(transformer: Transformer) -> dict[str, Tensor]:
+    """Returns the model's parameters by name, each shared one once."""
+    return dict(transformer.named_parameters())
+
+
+def load_weights(transformer: Transformer, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Copies ``weights`` into the model.
+
+    Raises:
+        ModelDirectoryError: A tensor is missing, unknown or of another shape; ``source`` is named as the culprit.
+    """
+    parameters = named_weights(transformer)
+    for name in sorted(parameters.keys() ^ weights.keys()):
+        kind = "lacks" if name in parameters else "holds an unknown"
+        raise ModelDirectoryError(f"{source}: {kind} tensor {name!r}; the file is not of this config.json")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                raise ModelDirectoryError(
+                    f"{source}: tensor {name!r} is {tuple(weights[name].shape)}, config.json makes it "
+                    f"{tuple(parameter.shape)}"
+                )
+            parameter.copy_(weights[name])
+
+
+def file_digest(path: Path) -> str:
+    """Returns a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelDirectoryError(f"{path}: not readable as safetensors ({error})") from None

@@ -1,0 +1,179 @@
+"""The shape of a model, as ``config.json`` holds it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dragoman_model.errors import ModelDirectoryError
+
+NormPlacement = Literal["pre", "post"]
+Activation = Literal["relu", "gelu", "swish"]
+SinusoidLayout = Literal["interleaved", "concatenated"]
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Everything that fixes a model's computation, beside its weights.
+
+    Attributes:
+        language_pairs: (source, target) language codes, BCP-47, that the model translates.
+        target_language_tokens: For each target language of a model with several, the vocabulary piece that leads the
+            source sentence; empty for a model of one pair.
+        source_vocab_size: Rows of the source embedding.
+        target_vocab_size: Rows of the target embedding and of the output projection.
+        shared_vocabulary: Source and target share one vocabulary and one embedding.
+        tie_output: The output projection is the target embedding (Press and Wolf 2017).
+        output_bias: The output projection adds a bias.
+        d_model: Width D of every position.
+        d_ff: Inner width F of the feed-forward blocks.
+        num_heads: Attention heads H; d_model must be a multiple.
+        num_encoder_layers: Encoder layers.
+        num_decoder_layers: Decoder layers.
+        norm: Layer normalisation after each residual sum ("post", Vaswani et al. 2017) or before each block with one
+            more at the stack's end ("pre", Xiong et al. 2020).
+        layer_norm_eps: Added to the variance in layer normalisation.
+        activation: Non-linearity of the feed-forward blocks.
+        scale_embeddings: Embeddings are multiplied by sqrt(d_model) (Vaswani et al. 2017, section 3.4).
+        sinusoid_layout: Sines and cosines "interleaved" (the paper) or in two halves, "concatenated" (Marian).
+        dropout: Share of units dropped in training, [0, 1); 0 is off.
+        max_source_length: Longest source sentence in tokens, end-of-sentence included.
+        max_target_length: Longest translation in tokens, end-of-sentence included.
+        pad_id: Padding.
+        bos_id: Begin-of-sentence.
+        eos_id: End-of-sentence.
+        unk_id: Unknown piece.
+        decoder_start_id: What the decoder reads first.
+    """
+
+    language_pairs: tuple[tuple[str, str], ...]
+    source_vocab_size: int
+    target_vocab_size: int
+    target_language_tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shared_vocabulary: bool = True
+    tie_output: bool = True
+    output_bias: bool = False
+    d_model: int = 256
+    d_ff: int = 1024
+    num_heads: int = 4
+    num_encoder_layers: int = 4
+    num_decoder_layers: int = 2
+    norm: NormPlacement = "pre"
+    layer_norm_eps: float = 1e-5
+    activation: Activation = "relu"
+    scale_embeddings: bool = True
+    sinusoid_layout: SinusoidLayout = "interleaved"
+    dropout: float = 0.1
+    max_source_length: int = 256
+    max_target_length: int = 256
+    pad_id: int = 0
+    bos_id: int = 1
+    eos_id: int = 2
+    unk_id: int = 3
+    decoder_start_id: int = 1
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_type(field.name, getattr(self, field.name), _ANNOTATIONS[field.name])
+        positive = (
+            "source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads",
+            "num_encoder_layers", "num_decoder_layers", "max_source_length", "max_target_length",
+        )  # fmt: skip
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.d_model % self.num_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if self.d_model % 2:
+            raise ValueError(f"d_model {self.d_model} is odd; sinusoidal positions need pairs")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
+        if self.shared_vocabulary and self.source_vocab_size != self.target_vocab_size:
+            raise ValueError(
+                f"a shared vocabulary has one size, but source_vocab_size is {self.source_vocab_size} "
+                f"and target_vocab_size {self.target_vocab_size}"
+            )
+        if not self.language_pairs:
+            raise ValueError("language_pairs is empty; name at least one (source, target) pair")
+        for name in ("pad_id", "bos_id", "eos_id", "unk_id", "decoder_start_id"):
+            if not 0 <= getattr(self, name) < self.target_vocab_size:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; it must lie within the vocabulary of {self.target_vocab_size}"
+                )
+
+    def to_json(self) -> str:
+        """Returns the text of ``config.json``."""
+        return json.dumps({"format_version": FORMAT_VERSION, **dataclasses.asdict(self)}, indent=2) + "\n"
+
+
+# `from __future__ import annotations` leaves strings in Field.type; resolved once here.
+_ANNOTATIONS: dict[str, Any] = {}
+
+
+def _check_type(name: str, value: object, annotation: Any) -> None:
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        allowed = typing.get_args(annotation)
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+    elif annotation in (int, float, bool):
+        kinds = (int, float) if annotation is float else (annotation,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and annotation is not bool):
+            raise ValueError(f"{name} is {value!r}; it must be of type {annotation.__name__}")
+
+
+_ANNOTATIONS.update(typing.get_type_hints(ModelConfig))
+
+
+def config_from_mapping(values: Mapping[str, object]) -> ModelConfig:
+    """Returns the configuration that ``values`` describe.
+
+    Raises:
+        ValueError: A key is unknown or missing, or a value is not allowed; the message says which.
+    """
+    known = {field.name for field in dataclasses.fields(ModelConfig)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    arguments = dict(values)
+    pairs = arguments.get("language_pairs")
+    if not isinstance(pairs, (list, tuple)) or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(code, str) for code in pair)
+        for pair in pairs
+    ):
+        raise ValueError(f"language_pairs is {pairs!r}; it must be a list of [source, target] pairs")
+    arguments["language_pairs"] = tuple((str(source), str(target)) for source, target in pairs)
+    try:
+        return ModelConfig(**arguments)  # type: ignore[arg-type]  # checked in __post_init__
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_config(path: Path) -> ModelConfig:
+    """Returns the configuration in ``path``, a model directory's ``config.json``.
+
+    Raises:
+        ModelDirectoryError: The file is missing, is no JSON object, or is not one of ours.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelDirectoryError(f"{path}: no such file; a model directory holds config.json") from None
+    except (OSError, ValueError) as error:
+        raise ModelDirectoryError(f"{path}: not readable as JSON ({error})") from None
+    if not isinstance(values, dict) or "format_version" not in values:
+        raise ModelDirectoryError(f"{path}: not a dragoman model (no format_version)")
+    version = values.pop("format_version")
+    if version != FORMAT_VERSION:
+        raise ModelDirectoryError(f"{path}: format_version is {version!r}; this release reads {FORMAT_VERSION}")
+    try:
+        return config_from_mapping(values)
+    except ValueError as error:
+        raise ModelDirectoryError(f"{path}: {error}") from None

@@ -1,0 +1,166 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017).
+
+Shapes: B batch, S source length, T target length, D width, V vocabulary. Masks are bool, True = may attend.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dragoman_model.attention import causal_mask
+from dragoman_model.cache import DecoderCache
+from dragoman_model.config import ModelConfig
+from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer
+from dragoman_model.positions import sinusoidal_positions
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """Attention weights of a pass, one tensor a layer; asking for them runs the explicit form.
+
+    Attributes:
+        encoder_self: (B, H, S, S) each.
+        decoder_self: (B, H, T, T) each.
+        cross: (B, H, T, S) each.
+    """
+
+    encoder_self: list[Tensor] = field(default_factory=list)
+    decoder_self: list[Tensor] = field(default_factory=list)
+    cross: list[Tensor] = field(default_factory=list)
+
+
+class Transformer(nn.Module):
+    """Reads a source sentence and writes its translation, one token a step.
+
+    `encode` and `decode` see whole sequences, for training and for attention; `prefill` and `step` write with a cache.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_embedding = nn.Embedding(config.source_vocab_size, config.d_model)
+        self.target_embedding = (
+            self.source_embedding
+            if config.shared_vocabulary
+            else nn.Embedding(config.target_vocab_size, config.d_model)
+        )
+        self.output_weight = (
+            self.target_embedding.weight
+            if config.tie_output
+            else nn.Parameter(torch.empty(config.target_vocab_size, config.d_model))
+        )
+        self.output_bias = nn.Parameter(torch.zeros(config.target_vocab_size)) if config.output_bias else None
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        pre_norm = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+        self.embedding_dropout = Dropout(config.dropout)
+        length = max(config.max_source_length, config.max_target_length)
+        table = sinusoidal_positions(length, config.d_model, config.sinusoid_layout)
+        self.register_buffer("positions", table, persistent=False)
+        self.positions: Tensor
+        self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+        self._reset_parameters()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.output_weight.device
+
+    def source_mask(self, src_ids: Tensor) -> Tensor:
+        """Returns which source positions hold tokens rather than padding, (B, S)."""
+        return src_ids != self.config.pad_id
+
+    def encode(self, src_ids: Tensor, src_mask: Tensor, record: AttentionRecord | None = None) -> Tensor:
+        """Returns the memory: what the encoder makes of the source, (B, S, D).
+
+        Args:
+            src_ids: Source tokens, end-of-sentence included, padded at the end, (B, S).
+            src_mask: True at real positions, (B, S).
+            record: Takes each layer's self-attention weights.
+        """
+        x = self._embed(self.source_embedding, src_ids, self.positions[: src_ids.size(1)])
+        mask = src_mask[:, None, None]  # (B, 1, 1, S)
+        for layer in self.encoder:
+            x = layer(x, mask, record.encoder_self if record else None)
+        return self.encoder_norm(x)
+
+    def decode(
+        self, tgt_ids: Tensor, memory: Tensor, src_mask: Tensor, record: AttentionRecord | None = None
+    ) -> Tensor:
+        """Returns the logits of every next token, (B, T, V), given all target tokens before it.
+
+        Args:
+            tgt_ids: What the decoder reads, begin-of-sentence first, padded at the end, (B, T).
+            memory: From `encode`, (B, S, D).
+            src_mask: True at real source positions, (B, S).
+            record: Takes each layer's self- and cross-attention weights.
+        """
+        return self.project(self.decode_states(tgt_ids, memory, src_mask, record))
+
+    def decode_states(
+        self, tgt_ids: Tensor, memory: Tensor, src_mask: Tensor, record: AttentionRecord | None = None
+    ) -> Tensor:
+        """Returns the decoder's output before the projection to the vocabulary, (B, T, D); arguments as in `decode`."""
+        x = self._embed(self.target_embedding, tgt_ids, self.positions[: tgt_ids.size(1)])
+        self_mask = causal_mask(tgt_ids.size(1), tgt_ids.device)
+        cross_mask = src_mask[:, None, None]  # (B, 1, 1, S)
+        for layer in self.decoder:
+            records = (record.decoder_self, record.cross) if record else (None, None)
+            x = layer(x, memory, self_mask, cross_mask, *records)
+        return self.decoder_norm(x)
+
+    def project(self, states: Tensor) -> Tensor:
+        """Returns the logits, (…, V), of decoder outputs, (…, D)."""
+        return F.linear(states, self.output_weight, self.output_bias)
+
+    def prefill(self, src_ids: Tensor, src_mask: Tensor) -> DecoderCache:
+        """Encodes sources and returns a cache that holds their cross-attention keys and values, at step 0.
+
+        Args:
+            src_ids: (B, S).
+            src_mask: (B, S).
+        """
+        memory = self.encode(src_ids, src_mask)
+        projected = [torch.stack(layer.cross_attention.project_keys_values(memory)) for layer in self.decoder]
+        return DecoderCache(torch.stack(projected), src_mask, self.config.max_target_length)
+
+    def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
+        """Returns the logits of each row's next token, (B, V), and counts the step in the cache.
+
+        Args:
+            token_ids: The token each row reads: the start token at step 0, then what it wrote last, (B,).
+            cache: From `prefill`, with one row a token.
+
+        Raises:
+            CacheFullError: A row has taken the model's ``max_target_length`` steps.
+        """
+        self_mask, cross_mask = cache.self_mask(), cache.cross_mask()
+        positions = self.positions[cache.lengths.clamp(max=len(self.positions) - 1)]
+        x = self._embed(self.target_embedding, token_ids[:, None], positions[:, None])  # (B, 1, D)
+        for index, layer in enumerate(self.decoder):
+            x = layer.step(x, cache, index, self_mask, cross_mask)
+        cache.advance()
+        return self.project(self.decoder_norm(x)[:, 0])
+
+    def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:
+        return self.embedding_dropout(embedding(token_ids) * self._embedding_scale + positions)
+
+    def _reset_parameters(self) -> None:
+        for name, parameter in self.named_parameters():
+            if parameter.dim() < 2:
+                continue  # biases 0 and normalisation gains 1, as their modules set them
+            if "embedding" in name or name == "output_weight":
+                # With the embedding scaled by sqrt(D), a token starts at unit variance beside its position.
+                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+            else:
+                nn.init.xavier_uniform_(parameter)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
