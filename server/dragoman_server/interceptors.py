@@ -86,7 +86,8 @@ class _Malformed:
 
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-MethodHandler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+# A string, since only the type stubs know it as generic.
+MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Handler: TypeAlias = Callable[[Any, Context], Any]
 
 
@@ -260,7 +261,6 @@ def _request_id(context: Context) -> str:
 
 def _forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Message | _Malformed]:
     """Lets bytes that are no message through to the handler, where they get a status and a line in the log."""
-
     assert deserialize is not None
 
     def deserialize_or_mark(data: bytes) -> Message | _Malformed:

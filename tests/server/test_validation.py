@@ -1,0 +1,257 @@
+"""Every field of every request is obeyed or refused; a new field without a decision here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from dragoman.v1 import (
+    AlignmentMethod,
+    AttentionKind,
+    AttentionLevel,
+    AttentionReduction,
+    DumpAttentionRequest,
+    ListModelsRequest,
+    TensorType,
+    TextSplit,
+    TranslateTextRequest,
+)
+from dragoman_server.errors import InvalidArgumentError, RequestError, UnsupportedError
+from dragoman_server.validation import TextLimits, validate_dump_attention, validate_translate_text
+
+LIMITS = TextLimits(max_text_count=3, max_text_characters=10)
+
+# Fields whose effect the plain data shows: path, value sent, attribute of the plain data, value there.
+OBEYED: list[tuple[str, Any, str, Any]] = [
+    ("TranslateTextRequest.texts", ["a", "b"], "texts", ("a", "b")),
+    ("TranslateTextRequest.model", "en-de", "model.name", "en-de"),
+    ("TranslateTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
+    ("TranslateTextRequest.target_language_code", "de", "model.target_language", "de"),
+    ("TranslateTextRequest.options.min_decoding_length", 3, "limits.min_length", 3),
+    ("TranslateTextRequest.options.max_decoding_length", 7, "limits.max_length", 7),
+    ("TranslateTextRequest.output.include_tokens", True, "include_tokens", True),
+    ("TranslateTextRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
+    ("TranslateTextRequest.split", TextSplit.TEXT_SPLIT_SENTENCES, "split", True),
+    ("DumpAttentionRequest.text", "b", "text", "b"),
+    ("DumpAttentionRequest.model", "en-de", "model.name", "en-de"),
+    ("DumpAttentionRequest.source_language_code", "en", "model.source_language", "en"),
+    ("DumpAttentionRequest.target_language_code", "de", "model.target_language", "de"),
+    ("DumpAttentionRequest.options.min_decoding_length", 3, "limits.min_length", 3),
+    ("DumpAttentionRequest.options.max_decoding_length", 7, "limits.max_length", 7),
+    ("DumpAttentionRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
+    ("DumpAttentionRequest.translation", "", "translation", ""),
+    ("DumpAttentionRequest.translation", "c", "split", False),
+]
+
+_OPTIONS_NOT_YET: list[tuple[str, Any]] = [
+    ("options.beam_size", 2),
+    ("options.num_hypotheses", 2),
+    ("options.length_penalty", 0.5),
+    ("options.repetition_penalty", 1.5),
+    ("options.no_repeat_ngram_size", 3),
+    ("options.sampling_topk", 0),
+    ("options.sampling_topk", 5),
+    ("options.sampling_topp", 0.5),
+    ("options.sampling_temperature", 0.5),
+    ("options.seed", 0),
+]
+NOT_YET: list[tuple[str, Any]] = [
+    *((f"{request}.{path}", value) for request in ("TranslateTextRequest", "DumpAttentionRequest")
+      for path, value in _OPTIONS_NOT_YET),
+    ("TranslateTextRequest.output.include_alignments", True),
+    ("TranslateTextRequest.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED),
+    ("TranslateTextRequest.target_prefixes", ["Das"]),
+    ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_ENCODER_SELF]),
+    ("DumpAttentionRequest.selection.layers", [0]),
+    ("DumpAttentionRequest.selection.heads", [1]),
+    ("DumpAttentionRequest.selection.layer_reduction", AttentionReduction.ATTENTION_REDUCTION_MEAN),
+    ("DumpAttentionRequest.selection.head_reduction", AttentionReduction.ATTENTION_REDUCTION_MAX),
+    ("DumpAttentionRequest.selection.level", AttentionLevel.ATTENTION_LEVEL_WORD),
+    ("DumpAttentionRequest.selection.drop_special_tokens", True),
+    ("DumpAttentionRequest.selection.tensor_type", TensorType.TENSOR_TYPE_FLOAT16),
+    ("DumpAttentionRequest.selection.top_k", 4),
+]  # fmt: skip
+
+_OPTIONS_INVALID: list[tuple[str, Any]] = [
+    ("options.beam_size", 0),
+    ("options.num_hypotheses", -1),
+    ("options.length_penalty", float("nan")),
+    ("options.repetition_penalty", 0.9),
+    ("options.no_repeat_ngram_size", -1),
+    ("options.min_decoding_length", -1),
+    ("options.max_decoding_length", 0),
+    ("options.sampling_topk", -1),
+    ("options.sampling_topp", 0.0),
+    ("options.sampling_topp", 1.5),
+    ("options.sampling_temperature", 0.0),
+    ("options.sampling_temperature", float("inf")),
+]
+INVALID: list[tuple[str, Any]] = [
+    *((f"{request}.{path}", value) for request in ("TranslateTextRequest", "DumpAttentionRequest")
+      for path, value in _OPTIONS_INVALID),
+    ("TranslateTextRequest.texts", []),
+    ("TranslateTextRequest.texts", ["a"] * 4),
+    ("TranslateTextRequest.source_language_code", "en_GB"),
+    ("TranslateTextRequest.target_language_code", "Deutsch ist schön"),
+    ("TranslateTextRequest.split", 99),
+    ("TranslateTextRequest.output.alignment_method", 99),
+    ("DumpAttentionRequest.text", "a" * 11),
+    ("DumpAttentionRequest.source_language_code", "-"),
+    ("DumpAttentionRequest.split", 99),
+    ("DumpAttentionRequest.translation", "a" * 11),
+    ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_UNSPECIFIED]),
+    ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_CROSS] * 2),
+    ("DumpAttentionRequest.selection.layers", [-1]),
+    ("DumpAttentionRequest.selection.tensor_type", 99),
+    ("DumpAttentionRequest.selection.top_k", 0),
+]  # fmt: skip
+
+# Paging is tested with the catalogue.
+ELSEWHERE = {"ListModelsRequest.page_size", "ListModelsRequest.page_token"}
+
+
+def request_with(path: str, value: Any) -> Message:
+    name, *fields = path.split(".")
+    request: Message = (
+        TranslateTextRequest(texts=["a"]) if name == "TranslateTextRequest" else DumpAttentionRequest(text="a")
+    )
+    *parents, field = fields
+    target: Any = request
+    for parent in parents:
+        target = getattr(target, parent)
+    if isinstance(value, list):
+        target.ClearField(field)
+        getattr(target, field).extend(value)
+    else:
+        setattr(target, field, value)
+    return request
+
+
+def validate(request: Message) -> Any:
+    if isinstance(request, TranslateTextRequest):
+        return validate_translate_text(request, LIMITS)
+    assert isinstance(request, DumpAttentionRequest)
+    return validate_dump_attention(request, LIMITS)
+
+
+def leaves(descriptor: Descriptor, path: str) -> Iterator[str]:
+    for field in descriptor.fields:
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            yield from leaves(field.message_type, f"{path}.{field.name}")
+        else:
+            yield f"{path}.{field.name}"
+
+
+def test_every_request_field_has_a_decision():
+    fields = {
+        leaf
+        for request in (TranslateTextRequest, DumpAttentionRequest, ListModelsRequest)
+        for leaf in leaves(request.DESCRIPTOR, request.DESCRIPTOR.name)
+    }
+    decided = {case[0] for case in (*OBEYED, *NOT_YET)} | ELSEWHERE
+    assert decided == fields
+
+
+@pytest.mark.parametrize(("path", "value", "attribute", "expected"), OBEYED)
+def test_a_served_field_is_obeyed(path: str, value: Any, attribute: str, expected: Any):
+    plain = validate(request_with(path, value))
+    for name in attribute.split("."):
+        plain = getattr(plain, name)
+    assert plain == expected
+
+
+@pytest.mark.parametrize(("path", "value"), NOT_YET)
+def test_a_field_that_is_not_served_yet_is_refused_by_its_path(path: str, value: Any):
+    with pytest.raises(UnsupportedError) as caught:
+        validate(request_with(path, value))
+    assert violated(caught.value) == path.partition(".")[2]
+
+
+@pytest.mark.parametrize(("path", "value"), INVALID)
+def test_a_senseless_value_is_refused_by_its_path(path: str, value: Any):
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request_with(path, value))
+    assert violated(caught.value) == path.partition(".")[2]
+
+
+def violated(error: RequestError) -> str:
+    (violation,) = error.violations
+    assert violation.description
+    return violation.field.partition("[")[0]
+
+
+def test_defaults_are_what_an_empty_request_means():
+    plain = validate_translate_text(TranslateTextRequest(texts=["a"]), LIMITS)
+    assert plain.split
+    assert not plain.include_tokens
+    assert plain.limits.min_length == 0
+    assert plain.limits.max_length is None
+
+
+def test_options_spelled_out_as_their_defaults_are_taken():
+    request = TranslateTextRequest(texts=["a"])
+    for name, value in (
+        ("beam_size", 1), ("num_hypotheses", 1), ("length_penalty", 1), ("repetition_penalty", 1),
+        ("no_repeat_ngram_size", 0), ("sampling_topk", 1), ("sampling_topp", 1), ("sampling_temperature", 1),
+    ):  # fmt: skip
+        setattr(request.options, name, value)
+    assert validate_translate_text(request, LIMITS).texts == ("a",)
+
+
+def test_a_selection_spelled_out_as_its_default_is_taken():
+    request = DumpAttentionRequest(text="a")
+    request.selection.kinds.append(AttentionKind.ATTENTION_KIND_CROSS)
+    request.selection.level = AttentionLevel.ATTENTION_LEVEL_PIECE
+    request.selection.tensor_type = TensorType.TENSOR_TYPE_FLOAT32
+    assert validate_dump_attention(request, LIMITS).translation is None
+
+
+def test_characters_are_code_points():
+    assert validate_translate_text(TranslateTextRequest(texts=["😀" * 10]), LIMITS).texts == ("😀" * 10,)
+
+
+def test_a_long_text_is_named_with_its_index_length_and_limit():
+    with pytest.raises(InvalidArgumentError, match=r"texts\[1\]: 11 characters; at most 10 allowed"):
+        validate_translate_text(TranslateTextRequest(texts=["a", "b" * 11]), LIMITS)
+
+
+def test_all_fields_at_fault_are_named_together():
+    request = TranslateTextRequest(texts=["a" * 11], source_language_code="?", split=7)
+    request.options.beam_size = 4
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate_translate_text(request, LIMITS)
+    assert {violation.field for violation in caught.value.violations} == {
+        "texts[0]", "source_language_code", "split",
+    }  # fmt: skip
+
+
+def test_violations_stay_within_what_metadata_may_hold():
+    limits = TextLimits(max_text_count=10_000, max_text_characters=1)
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate_translate_text(TranslateTextRequest(texts=["aa"] * 5000), limits)
+    assert len(caught.value.violations) <= 16
+    assert "and 4997 more" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "violation"),
+    [
+        ({"text": " ", "translation": "b"}, "text"),
+        ({"text": "a", "translation": "b", "split": TextSplit.TEXT_SPLIT_SENTENCES}, "split"),
+        ({"text": "a", "translation": "b", "options": {"max_decoding_length": 5}}, "options.max_decoding_length"),
+    ],
+)
+def test_what_contradicts_a_given_translation_is_refused(fields: dict[str, Any], violation: str):
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate_dump_attention(DumpAttentionRequest(**fields), LIMITS)
+    assert violated(caught.value) == violation
+
+
+def test_a_least_length_above_the_greatest_is_refused():
+    request = TranslateTextRequest(texts=["a"], options={"min_decoding_length": 5, "max_decoding_length": 4})
+    with pytest.raises(InvalidArgumentError, match="more than max_decoding_length 4"):
+        validate_translate_text(request, LIMITS)
