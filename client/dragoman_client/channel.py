@@ -71,6 +71,7 @@ def check_address(address: str) -> str:
     Raises:
         ValueError: It is not HOST:PORT.
     """
+    address.encode()  # or a UnicodeEncodeError, which is a ValueError
     _, separator, port = address.rpartition(":")
     if address.startswith(("unix:", "dns:", "ipv4:", "ipv6:")) or (
         separator and port.isascii() and port.isdigit() and int(port) < 65_536

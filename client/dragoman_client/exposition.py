@@ -71,8 +71,8 @@ def fetch_metrics(url: str, *, timeout: float) -> Metrics:
 
 def metrics_url(url: str) -> str:
     """Returns the whole address of the metrics."""
-    scheme, separator, rest = url.rpartition("://")
-    host, slash, path = rest.partition("/")
+    scheme, _, rest = url.rpartition("://")
+    host, _, path = rest.partition("/")
     return f"{scheme or 'http'}://{host}/{path or 'metrics'}"
 
 

@@ -46,6 +46,7 @@ def build_translate_chunks(
     """
     for index, text in enumerate(texts):
         check_encodable(text, f"texts[{index}]")
+    _check_names(model, source_language, target_language)
     chunks = []
     for offset, count in _cut(texts):
         request = TranslateTextRequest(
@@ -81,6 +82,7 @@ def build_attention_request(
     check_encodable(text, "text")
     if translation is not None:
         check_encodable(translation, "translation")
+    _check_names(model, source_language, target_language)
     return DumpAttentionRequest(
         text=text,
         translation=translation,
@@ -110,6 +112,12 @@ def check_encodable(text: str, field: str) -> None:
             code=grpc.StatusCode.INVALID_ARGUMENT,
             field_violations=(FieldViolation(field, description),),
         ) from error
+
+
+def _check_names(model: str | None, source_language: str | None, target_language: str | None) -> None:
+    check_encodable(model or "", "model")
+    check_encodable(source_language or "", "source_language_code")
+    check_encodable(target_language or "", "target_language_code")
 
 
 def _cut(texts: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,5 @@
 """A small real gRPC server whose answers a test scripts: real wire, no model."""
+# ruff: noqa: N802 - methods are named as in the contract
 
 import math
 import re

@@ -22,35 +22,31 @@ from dragoman_client.words import piece_matrix, word_matrix
 )
 @option("--layer", metavar="N", type=int, help="Only this decoder layer, from 0; by default the mean of all.")
 @option("--head", metavar="N", type=int, help="Only this attention head, from 0; by default the mean of all.")
-@click.option("--pieces", is_flag=True, help="Show vocabulary pieces instead of words.")
+@option("--pieces", is_flag=True, help="Show vocabulary pieces instead of words.")
 @option(
     "--source-language",
     metavar="CODE",
-    envvar="DRAGOMAN_SOURCE_LANGUAGE",
     help="BCP-47 code of the text; by default the model's own.",
 )
 @option(
     "--target-language",
     metavar="CODE",
-    envvar="DRAGOMAN_TARGET_LANGUAGE",
     help="BCP-47 code to translate into; by default the model's own.",
 )
 @option("--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists.")
 @option(
     "--max-length",
     metavar="TOKENS",
-    type=int,
-    envvar="DRAGOMAN_MAX_LENGTH",
+    type=click.IntRange(min=1, max=2**31 - 1),
     help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
 )
 @option(
     "--width",
     metavar="COLUMNS",
     type=click.IntRange(min=20),
-    envvar="DRAGOMAN_WIDTH",
     help="How wide to draw; by default the terminal's width.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each sentence, on a line.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object for each sentence, on a line.")
 @shared_options
 def attention(
     text: str,

@@ -1,5 +1,6 @@
 """What every command has: where the server is, how to speak to it, colours."""
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -78,12 +79,26 @@ def shared() -> Shared:
 
 def option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
     """Is ``click.option`` with a DRAGOMAN_ twin in the environment, and help that says so."""
-    return click.option(*names, show_default=True, show_envvar=True, **attributes)
+    twin = "DRAGOMAN_" + names[0].partition("/")[0].removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, **{"envvar": twin, "show_default": True, "show_envvar": True, **attributes})
 
 
 def is_terminal(stream: TextIO) -> bool:
     """Says whether a person reads the stream."""
     return not stream.closed and stream.isatty()
+
+
+class Seconds(click.FloatRange):
+    """A time between two bounds; a number at that."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Returns the time, or fails."""
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -112,7 +127,6 @@ _OPTIONS = [
         "--server",
         metavar="HOST:PORT",
         default=DEFAULT_ADDRESS,
-        envvar="DRAGOMAN_SERVER",
         expose_value=False,
         callback=_check_server,
         help="The server's gRPC address.",
@@ -120,9 +134,8 @@ _OPTIONS = [
     option(
         "--timeout",
         metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(min=0.001, max=86_400),
         default=DEFAULT_TIMEOUT_SECONDS,
-        envvar="DRAGOMAN_TIMEOUT",
         expose_value=False,
         callback=_remember,
         help="How long each call to the server may take.",
@@ -131,7 +144,6 @@ _OPTIONS = [
         "--color",
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
-        envvar="DRAGOMAN_COLOR",
         expose_value=False,
         callback=_remember,
         help="When to colour; auto colours a terminal, unless NO_COLOR is set.",
@@ -139,7 +151,6 @@ _OPTIONS = [
     option(
         "--tls/--no-tls",
         default=False,
-        envvar="DRAGOMAN_TLS",
         expose_value=False,
         callback=_remember,
         help="Encrypt the connection.",
@@ -148,7 +159,6 @@ _OPTIONS = [
         "--ca-file",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        envvar="DRAGOMAN_CA_FILE",
         expose_value=False,
         callback=_remember,
         help="PEM certificates to trust; implies --tls.",

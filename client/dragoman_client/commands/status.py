@@ -3,7 +3,7 @@
 import click
 
 from dragoman_client.commands.documents import print_json
-from dragoman_client.commands.shared import option, shared, shared_options
+from dragoman_client.commands.shared import Seconds, option, shared, shared_options
 from dragoman_client.commands.watch import watch_metrics
 from dragoman_client.errors import DragomanError
 from dragoman_client.exposition import DEFAULT_URL
@@ -14,25 +14,23 @@ MAX_CHECK_SECONDS = 5.0
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Show live figures until Ctrl-C.")
+@option("--watch", is_flag=True, help="Show live figures until Ctrl-C.")
 @option(
     "--http",
     "url",
     metavar="URL",
     default=DEFAULT_URL,
-    envvar="DRAGOMAN_HTTP",
     help="The server's HTTP side, which --watch reads.",
 )
 @option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1, max=3600),
     default=1.0,
-    envvar="DRAGOMAN_INTERVAL",
     help="Time between two refreshes of --watch.",
 )
 @option("--count", metavar="N", type=click.IntRange(min=1), help="Stop --watch after N refreshes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one a refresh.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one a refresh.")
 @shared_options
 def status(watch: bool, url: str, interval: float, count: int | None, as_json: bool) -> int:
     """Says whether the server takes requests; exits 0 only when it does."""

@@ -42,7 +42,6 @@ class _Search(TypedDict):
     "input_path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    envvar="DRAGOMAN_INPUT",
     help="Translate this file, a text on each line; - is standard input.",
 )
 @option(
@@ -50,38 +49,33 @@ class _Search(TypedDict):
     "output_path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    envvar="DRAGOMAN_OUTPUT",
     help="Write here instead of standard output.",
 )
 @option(
     "--source-language",
     metavar="CODE",
-    envvar="DRAGOMAN_SOURCE_LANGUAGE",
     help="BCP-47 code of the texts; by default the model's own.",
 )
 @option(
     "--target-language",
     metavar="CODE",
-    envvar="DRAGOMAN_TARGET_LANGUAGE",
     help="BCP-47 code to translate into; by default the model's own.",
 )
 @option("--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists.")
 @option(
     "--max-length",
     metavar="TOKENS",
-    type=int,
-    envvar="DRAGOMAN_MAX_LENGTH",
+    type=click.IntRange(min=1, max=2**31 - 1),
     help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
 )
 @option(
     "--split",
     type=click.Choice(["sentences", "none"]),
     default="sentences",
-    envvar="DRAGOMAN_SPLIT",
     help="How a text is cut before translation.",
 )
-@click.option("--tokens", "include_tokens", is_flag=True, help="Show each target token with its probability.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each text, on a line.")
+@option("--tokens", "include_tokens", is_flag=True, help="Show each target token with its probability.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object for each text, on a line.")
 @shared_options
 def translate(
     texts: tuple[str, ...],
