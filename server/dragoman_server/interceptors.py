@@ -255,7 +255,7 @@ def _packed(message: Message) -> any_pb2.Any:
 
 def _request_id(context: Context) -> str:
     """Returns the caller's id where it is short and plain enough for a log, else a new one."""
-    given = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
+    given = next((value for key, value in context.invocation_metadata() or () if key == REQUEST_ID_KEY), None)
     return given if isinstance(given, str) and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 

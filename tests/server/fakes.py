@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dragoman_model.batch import AttentionOutput, BatchOutput, FinishReason, PhaseStats, Plan, Sequence, TokenOutput
+from dragoman_model.batch import (
+    AttentionOutput,
+    BatchOutput,
+    FinishReason,
+    PhaseStats,
+    Plan,
+    Sequence,
+    TokenOutput,
+)
 
 EOS = 2
 

@@ -57,7 +57,9 @@ def test_a_caller_gets_the_first_model_that_fits(name: str, source: str, target:
     ],
 )
 def test_what_is_not_served_is_not_found_with_what_there_is(name: str, source: str, target: str, field: str):
-    with pytest.raises(NotFoundError, match=r"served: en-de \(en to de\), .*, many \(de to en, pt-BR to en\)") as caught:
+    with pytest.raises(
+        NotFoundError, match=r"served: en-de \(en to de\), .*, many \(de to en, pt-BR to en\)"
+    ) as caught:
         CATALOGUE.select(ModelChoice(name=name, source_language=source, target_language=target))
     assert [violation.field for violation in caught.value.violations] == [field]
 

@@ -117,7 +117,9 @@ ELSEWHERE = {"ListModelsRequest.page_size", "ListModelsRequest.page_token"}
 def request_with(path: str, value: Any) -> Message:
     name, *fields = path.split(".")
     request: Message = (
-        TranslateTextRequest(texts=["a"]) if name == "TranslateTextRequest" else DumpAttentionRequest(text="a")
+        TranslateTextRequest(texts=["a"])
+        if name == "TranslateTextRequest"
+        else DumpAttentionRequest(text="a")
     )
     *parents, field = fields
     target: Any = request
@@ -242,7 +244,10 @@ def test_violations_stay_within_what_metadata_may_hold():
     [
         ({"text": " ", "translation": "b"}, "text"),
         ({"text": "a", "translation": "b", "split": TextSplit.TEXT_SPLIT_SENTENCES}, "split"),
-        ({"text": "a", "translation": "b", "options": {"max_decoding_length": 5}}, "options.max_decoding_length"),
+        (
+            {"text": "a", "translation": "b", "options": {"max_decoding_length": 5}},
+            "options.max_decoding_length",
+        ),
     ],
 )
 def test_what_contradicts_a_given_translation_is_refused(fields: dict[str, Any], violation: str):

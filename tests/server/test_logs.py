@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from dragoman_server.logs import describe_exception, log_event, set_up_logging
+
+
+@pytest.fixture(autouse=True)
+def restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(log_format: str, level: str = "info") -> tuple[logging.Logger, io.StringIO]:
+    stream = io.StringIO()
+    set_up_logging(log_format, level, stream)
+    return logging.getLogger("dragoman_server.test"), stream
+
+
+def test_text_lines_hold_the_event_and_its_fields():
+    logger, stream = lines("text")
+    log_event(logger, logging.INFO, "call", method="TranslateText", seconds=0.25, model="", note="two words")
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith('INFO call method=TranslateText seconds=0.250000 model="" note="two words"')
+
+
+def test_json_lines_are_json():
+    logger, stream = lines("json")
+    log_event(logger, logging.WARNING, "call", texts=3, request_id='a"b')
+    record = json.loads(stream.getvalue())
+    assert record["level"] == "warning"
+    assert record["event"] == "call"
+    assert record["texts"] == 3
+    assert record["request_id"] == 'a"b'
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_record_is_one_line_whatever_it_holds(log_format: str):
+    logger, stream = lines(log_format)
+    try:
+        raise ValueError("a user's\ntext")
+    except ValueError:
+        logger.exception("first\nsecond")
+    assert len(stream.getvalue().splitlines()) == 1
+    assert "a user's" not in stream.getvalue()
+    assert "ValueError" in stream.getvalue()
+
+
+def test_lower_levels_are_left_out():
+    logger, stream = lines("text", "warning")
+    log_event(logger, logging.INFO, "call")
+    assert stream.getvalue() == ""
+
+
+def test_an_exception_is_described_by_type_and_place_only():
+    try:
+        raise KeyError("a user's text")
+    except KeyError as error:
+        description = describe_exception(error)
+    assert description["exception"] == "KeyError"
+    assert "test_logs.py" in description["at"]
+    assert "a user's text" not in str(description)
