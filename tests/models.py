@@ -1,4 +1,4 @@
-"""Tiny complete models with random weights: real directories that load, translate (to nonsense) and attend in milliseconds."""
+"""Tiny complete models with random weights: real directories that load, translate (to nonsense) and attend at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.model.made_up import made_up_pairs
 
 from dragoman_model.checkpoint import named_weights, save_model
 from dragoman_model.config import ModelConfig
@@ -15,7 +16,6 @@ from dragoman_model.tokenizer import TOKENIZER_FILE
 from dragoman_model.training.recipe import AugmentationOptions, TokenizerOptions
 from dragoman_model.training.vocabulary import train_tokenizer
 from dragoman_model.transformer import Transformer
-from tests.model.made_up import made_up_pairs
 
 TINY_VOCAB_SIZE = 384
 
@@ -59,7 +59,9 @@ def make_tiny_model(directory: Path, *, seed: int = 2, **changes: Any) -> Path:
         if transformer.output_bias is not None:
             transformer.output_bias[4:260] = -12.0  # single bytes seldom make a character
             transformer.output_bias[config.eos_id] = 11.0
-    save_model(directory, config, named_weights(transformer), "# A tiny model with random weights, for tests\n")
+    save_model(
+        directory, config, named_weights(transformer), "# A tiny model with random weights, for tests\n"
+    )
     return directory
 
 

@@ -47,11 +47,10 @@ def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor 
         queries: (B, H, T, K).
         keys: (B, H, S, K).
         values: (B, H, S, K).
-        mask: Broadcasts to (B, H, T, S); every query must be allowed at least one key in fully fused kernels, and a query
-            without any gives 0.
+        mask: Broadcasts to (B, H, T, S); None lets every query attend to every key.
 
     Returns:
-        The output, (B, H, T, K).
+        The output, (B, H, T, K); 0 for a query that may attend to nothing.
     """
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
@@ -85,7 +84,13 @@ class MultiHeadAttention(nn.Module):
         return self._split_heads(self.k_proj(x)), self._split_heads(self.v_proj(x))
 
     def attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, need_weights: bool = False
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        *,
+        need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns what the queries gather from the values, projected back to width D.
 
@@ -100,7 +105,8 @@ class MultiHeadAttention(nn.Module):
             The output, (B, T, D), and the weights, (B, H, T, S), or None.
         """
         weights = None
-        # The fused kernel's backward pass on a CPU takes several times the explicit one's for rows as short as sentences.
+        # On a CPU the fused kernel's backward pass takes several times the explicit one's for rows as short as
+        # sentences.
         trains_on_cpu = torch.is_grad_enabled() and queries.device.type == "cpu"
         if need_weights or trains_on_cpu:
             heads, weights = explicit_attention(queries, keys, values, mask)
@@ -112,7 +118,9 @@ class MultiHeadAttention(nn.Module):
         self, x: Tensor, memory: Tensor, mask: Tensor | None = None, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Returns attention of ``x``, (B, T, D), over ``memory``, (B, S, D), as `attend` does."""
-        return self.attend(self.project_queries(x), *self.project_keys_values(memory), mask, need_weights=need_weights)
+        return self.attend(
+            self.project_queries(x), *self.project_keys_values(memory), mask, need_weights=need_weights
+        )
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, K)

@@ -154,11 +154,14 @@ class RunningBatch:
 
     def clear(self) -> None:
         """Forgets every row, as after a failed run."""
-        self._keep([False] * len(self._rows))
+        self._rows, self._lengths, self._cache = [], [], None
+        self._last_ids = self._last_ids[:0]
 
     def _prefill(self, sequences: SequenceOf[Sequence]) -> PhaseStats:
         started = time.perf_counter()
-        src_ids = pad_ids([sequence.source_ids for sequence in sequences], self._config.pad_id).to(self._last_ids.device)
+        src_ids = pad_ids([sequence.source_ids for sequence in sequences], self._config.pad_id).to(
+            self._last_ids.device
+        )
         cache = self._transformer.prefill(src_ids, self._transformer.source_mask(src_ids))
         if self._cache is None:
             self._cache = cache
@@ -177,7 +180,9 @@ class RunningBatch:
         logits = self._transformer.step(self._last_ids, self._cache)  # (B, V)
         may_end = None
         if any(length < row.min_length for row, length in zip(self._rows, self._lengths, strict=True)):
-            allowed = [length >= row.min_length for row, length in zip(self._rows, self._lengths, strict=True)]
+            allowed = [
+                length >= row.min_length for row, length in zip(self._rows, self._lengths, strict=True)
+            ]
             may_end = torch.tensor(allowed, device=logits.device)
         self._last_ids, scores = greedy(logits, self._config.eos_id, may_end)
         # One transfer to the host a step: its wait is what the device's work takes.
@@ -205,7 +210,9 @@ class RunningBatch:
         src_mask = self._transformer.source_mask(src_ids)
         record = AttentionRecord()
         memory = self._transformer.encode(src_ids, src_mask)
-        logits = self._transformer.decode(torch.cat((start, target_ids[:, :-1]), dim=1), memory, src_mask, record)
+        logits = self._transformer.decode(
+            torch.cat((start, target_ids[:, :-1]), dim=1), memory, src_mask, record
+        )
         cross = torch.cat(record.cross).float().cpu()  # (L, H, T, S)
         return AttentionOutput(forced.id, cross, tuple(log_probabilities(logits, target_ids)[0].tolist()))
 

@@ -19,8 +19,8 @@ _GROWTH_STEPS = 16
 class DecoderCache:
     """Keys and values of a batch of sentences that may each have come a different number of steps.
 
-    Self-attention keys and values gain one column a step, written at each row's own length; cross-attention keys and values
-    are computed once from the source. Rows join (`concatenate`) and leave (`select`) between steps.
+    Self-attention keys and values gain one column a step, written at each row's own length; cross-attention keys and
+    values are computed once from the source. Rows join (`concatenate`) and leave (`select`) between steps.
 
     Attributes:
         lengths: Steps that each row has behind it, (B,).
@@ -62,8 +62,8 @@ class DecoderCache:
             values: New values, (B, H, 1, K).
 
         Returns:
-            Keys and values, each (B, H, T, K), T = the longest row's steps with this one; views, valid until the next call.
-            Columns past a row's own length are masked by `self_mask`.
+            Keys and values, each (B, H, T, K), T = the longest row's steps with this one; views, valid until the next
+            call. Columns past a row's own length are masked by `self_mask`.
 
         Raises:
             CacheFullError: A row already holds ``max_length`` steps.
@@ -108,7 +108,9 @@ class DecoderCache:
         columns = max(self.num_source_columns, other.num_source_columns)
         steps = max(self._num_steps, other._num_steps)
         self._cross = torch.cat([_pad_columns(c._cross, columns) for c in (self, other)], dim=2)
-        self._self = torch.cat([_pad_columns(c._self[..., : c._num_steps, :], steps) for c in (self, other)], dim=2)
+        self._self = torch.cat(
+            [_pad_columns(c._self[..., : c._num_steps, :], steps) for c in (self, other)], dim=2
+        )
         self._source_mask = torch.cat(
             [F.pad(c._source_mask, (0, columns - c.num_source_columns), value=False) for c in (self, other)]
         )

@@ -1,7 +1,7 @@
 """Model directories: writing one, checking one, loading one.
 
-A directory holds ``config.json``, ``model.safetensors`` (float16), ``tokenizer.model``, ``README.md`` (the model card) and
-``SHA256SUMS`` (as ``sha256sum -c`` reads it). Nothing in it is ever unpickled.
+A directory holds ``config.json``, ``model.safetensors`` (float16), ``tokenizer.model``, ``README.md`` (the model card)
+and ``SHA256SUMS`` (as ``sha256sum -c`` reads it). Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -76,11 +76,12 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
     config = read_config(directory / CONFIG_FILE)
     digests = check_files(directory)
     tokenizer = Tokenizer.load(directory)
-    if tokenizer.vocab_size != config.source_vocab_size:
-        raise ModelDirectoryError(
-            f"{directory / TOKENIZER_FILE}: has {tokenizer.vocab_size} pieces, but config.json says "
-            f"{config.source_vocab_size}; the files are of different models"
-        )
+    for size in (config.source_vocab_size, config.target_vocab_size):
+        if tokenizer.vocab_size != size:
+            raise ModelDirectoryError(
+                f"{directory / TOKENIZER_FILE}: has {tokenizer.vocab_size} pieces, but config.json says {size}; "
+                "the files are of different models"
+            )
     transformer = Transformer(config)
     load_weights(transformer, _read_weights(directory / WEIGHTS_FILE), directory / WEIGHTS_FILE)
     parameter_count = sum(parameter.numel() for parameter in transformer.parameters())

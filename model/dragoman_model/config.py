@@ -82,6 +82,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field.name, getattr(self, field.name), _ANNOTATIONS[field.name])
+        _check_languages(self.language_pairs, self.target_language_tokens)
         positive = (
             "source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads",
             "num_encoder_layers", "num_decoder_layers", "max_source_length", "max_target_length",
@@ -93,6 +94,8 @@ class ModelConfig:
             raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if self.d_model % 2:
             raise ValueError(f"d_model {self.d_model} is odd; sinusoidal positions need pairs")
+        if not 0 < self.layer_norm_eps < 1:
+            raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; it must be above 0 and below 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
         if self.shared_vocabulary and self.source_vocab_size != self.target_vocab_size:
@@ -100,13 +103,16 @@ class ModelConfig:
                 f"a shared vocabulary has one size, but source_vocab_size is {self.source_vocab_size} "
                 f"and target_vocab_size {self.target_vocab_size}"
             )
-        if not self.language_pairs:
-            raise ValueError("language_pairs is empty; name at least one (source, target) pair")
+        vocab_size = min(self.source_vocab_size, self.target_vocab_size)
         for name in ("pad_id", "bos_id", "eos_id", "unk_id", "decoder_start_id"):
-            if not 0 <= getattr(self, name) < self.target_vocab_size:
+            if not 0 <= getattr(self, name) < vocab_size:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}; it must lie within the vocabulary of {self.target_vocab_size}"
+                    f"{name} is {getattr(self, name)}; it must lie within the vocabulary of {vocab_size}"
                 )
+        if self.pad_id in (self.eos_id, self.unk_id):
+            raise ValueError(
+                f"pad_id {self.pad_id} is also eos_id or unk_id; a token would be taken for padding"
+            )
 
     def to_json(self) -> str:
         """Returns the text of ``config.json``."""
@@ -129,6 +135,24 @@ def _check_type(name: str, value: object, annotation: Any) -> None:
             raise ValueError(f"{name} is {value!r}; it must be of type {annotation.__name__}")
 
 
+def _check_languages(pairs: object, tokens: object) -> None:
+    if not isinstance(pairs, tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(code, str) and code for code in pair)
+        for pair in pairs
+    ):
+        raise ValueError(
+            f"language_pairs is {pairs!r}; it must hold (source, target) pairs of language codes"
+        )
+    if not pairs:
+        raise ValueError("language_pairs is empty; name at least one (source, target) pair")
+    if not isinstance(tokens, Mapping) or not all(
+        isinstance(text, str) for item in tokens.items() for text in item
+    ):
+        raise ValueError(
+            f"target_language_tokens is {tokens!r}; it must give a vocabulary piece for each language code"
+        )
+
+
 _ANNOTATIONS.update(typing.get_type_hints(ModelConfig))
 
 
@@ -144,12 +168,8 @@ def config_from_mapping(values: Mapping[str, object]) -> ModelConfig:
         raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
     arguments = dict(values)
     pairs = arguments.get("language_pairs")
-    if not isinstance(pairs, (list, tuple)) or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(code, str) for code in pair)
-        for pair in pairs
-    ):
-        raise ValueError(f"language_pairs is {pairs!r}; it must be a list of [source, target] pairs")
-    arguments["language_pairs"] = tuple((str(source), str(target)) for source, target in pairs)
+    if isinstance(pairs, list):  # JSON and TOML have no tuples
+        arguments["language_pairs"] = tuple(tuple(pair) if isinstance(pair, list) else pair for pair in pairs)
     try:
         return ModelConfig(**arguments)  # type: ignore[arg-type]  # checked in __post_init__
     except TypeError as error:
@@ -166,13 +186,15 @@ def read_config(path: Path) -> ModelConfig:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelDirectoryError(f"{path}: no such file; a model directory holds config.json") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelDirectoryError(f"{path}: not readable as JSON ({error})") from None
     if not isinstance(values, dict) or "format_version" not in values:
         raise ModelDirectoryError(f"{path}: not a dragoman model (no format_version)")
     version = values.pop("format_version")
     if version != FORMAT_VERSION:
-        raise ModelDirectoryError(f"{path}: format_version is {version!r}; this release reads {FORMAT_VERSION}")
+        raise ModelDirectoryError(
+            f"{path}: format_version is {version!r}; this release reads {FORMAT_VERSION}"
+        )
     try:
         return config_from_mapping(values)
     except ValueError as error:

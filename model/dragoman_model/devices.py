@@ -26,10 +26,14 @@ def resolve_device(device: str) -> torch.device:
     if resolved.type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise DeviceError(f"device {device!r} asks for a GPU, but PyTorch sees none here; use cpu, or install a CUDA build")
+        raise DeviceError(
+            f"device {device!r} asks for a GPU, but PyTorch sees none here; use cpu, or install a CUDA build"
+        )
     index = resolved.index or 0
     if index >= torch.cuda.device_count():
-        raise DeviceError(f"device {device!r}: there are {torch.cuda.device_count()} GPUs here, numbered from 0")
+        raise DeviceError(
+            f"device {device!r}: there are {torch.cuda.device_count()} GPUs here, numbered from 0"
+        )
     return torch.device("cuda", index)
 
 

@@ -40,16 +40,18 @@ class SentenceTooLongError(ModelError):
         sentence_index: Which sentence of the text, from 0.
         length: Its length in tokens, EOS included.
         limit: The longest length that the model takes, EOS included.
+        text_index: Which of several texts, from 0; None where there was one alone.
     """
 
     def __init__(self, sentence_index: int, length: int, limit: int) -> None:
         super().__init__(
-            f"sentence {sentence_index} has {length} tokens, but the model takes at most {limit} "
+            f"sentence {sentence_index + 1} has {length} tokens, but the model takes at most {limit} "
             "(the end-of-sentence token included); split the sentence"
         )
         self.sentence_index = sentence_index
         self.length = length
         self.limit = limit
+        self.text_index: int | None = None
 
 
 class CacheFullError(ModelError):

@@ -21,13 +21,13 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F
 class Dropout(nn.Module):
     """Sets a share of units to 0 in training and scales the others up to the same mean (Srivastava et al. 2014).
 
-    PyTorch draws one random number a unit, which on a CPU costs a tenth of a training step. Here a unit takes one byte of
-    a 64-bit draw: an eighth of the cost, and a share in steps of 1/256.
+    PyTorch draws one random number a unit, which on a CPU costs a tenth of a training step. Here a unit takes one byte
+    of a 64-bit draw: an eighth of the cost, and a share in steps of 1/256.
     """
 
     def __init__(self, share: float) -> None:
         super().__init__()
-        self._dropped_of_256 = round(share * 256)
+        self._dropped_of_256 = min(round(share * 256), 255)  # something is always kept
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns ``x`` with units dropped in training, and as it is otherwise."""
@@ -122,16 +122,21 @@ class DecoderLayer(nn.Module):
             memory: The encoder's output, (B, S, D).
             self_mask: Broadcasts to (B, H, T, T), causal.
             cross_mask: Which source positions hold tokens, (B, 1, 1, S).
-            self_record: Takes the self-attention weights, (B, H, T, T), from the explicit form; None runs the fused form.
+            self_record: Takes the self-attention weights, (B, H, T, T), from the explicit form; None runs the fused
+                form.
             cross_record: Takes the cross-attention weights, (B, H, T, S), likewise.
         """
-        x = self.self_attention_residual(x, lambda h: _recorded(self_record, self.self_attention, h, h, self_mask))
+        x = self.self_attention_residual(
+            x, lambda h: _recorded(self_record, self.self_attention, h, h, self_mask)
+        )
         x = self.cross_attention_residual(
             x, lambda h: _recorded(cross_record, self.cross_attention, h, memory, cross_mask)
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
-    def step(self, x: Tensor, cache: DecoderCache, layer: int, self_mask: Tensor, cross_mask: Tensor) -> Tensor:
+    def step(
+        self, x: Tensor, cache: DecoderCache, layer: int, self_mask: Tensor, cross_mask: Tensor
+    ) -> Tensor:
         """Returns the layer's output for one new position a row, (B, 1, D), and appends to the cache.
 
         Args:

@@ -14,9 +14,9 @@ from dragoman_model.config import SinusoidLayout
 def sinusoidal_positions(length: int, d_model: int, layout: SinusoidLayout = "interleaved") -> Tensor:
     """Returns the position table, (T, D), float32.
 
-    PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)): PE(p + Δ) is a fixed rotation of PE(p), the
-    same for every p. "concatenated" holds the same sines in the first half and the cosines in the second, as Marian does.
-    Angles are computed in float64, since float32 loses digits at late positions.
+    PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)): PE(p + Δ) is a fixed rotation of PE(p),
+    the same for every p. "concatenated" holds the same sines in the first half and the cosines in the second, as Marian
+    does. Angles are computed in float64, since float32 loses digits at late positions.
 
     Args:
         length: Number of positions T, from 0.

@@ -6,7 +6,9 @@ Shapes: B batch, S source length, T target length, D width, V vocabulary. Masks 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -58,8 +60,12 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+        self.encoder_norm = (
+            nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+        )
+        self.decoder_norm = (
+            nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+        )
         self.embedding_dropout = Dropout(config.dropout)
         length = max(config.max_source_length, config.max_target_length)
         table = sinusoidal_positions(length, config.d_model, config.sinusoid_layout)
@@ -128,7 +134,9 @@ class Transformer(nn.Module):
             src_mask: (B, S).
         """
         memory = self.encode(src_ids, src_mask)
-        projected = [torch.stack(layer.cross_attention.project_keys_values(memory)) for layer in self.decoder]
+        projected = [
+            torch.stack(layer.cross_attention.project_keys_values(memory)) for layer in self._decoder_layers()
+        ]
         return DecoderCache(torch.stack(projected), src_mask, self.config.max_target_length)
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
@@ -144,10 +152,13 @@ class Transformer(nn.Module):
         self_mask, cross_mask = cache.self_mask(), cache.cross_mask()
         positions = self.positions[cache.lengths.clamp(max=len(self.positions) - 1)]
         x = self._embed(self.target_embedding, token_ids[:, None], positions[:, None])  # (B, 1, D)
-        for index, layer in enumerate(self.decoder):
+        for index, layer in enumerate(self._decoder_layers()):
             x = layer.step(x, cache, index, self_mask, cross_mask)
         cache.advance()
         return self.project(self.decoder_norm(x)[:, 0])
+
+    def _decoder_layers(self) -> Iterable[DecoderLayer]:
+        return cast(Iterable[DecoderLayer], self.decoder)
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:
         return self.embedding_dropout(embedding(token_ids) * self._embedding_scale + positions)

@@ -1,6 +1,7 @@
 """Text in, text out: the running batch with sentence splitting and the tokenizer around it.
 
-`prepare` and `assemble` are the two ends; what lies between, a server does with its engine and `Translator` with a loop.
+`prepare` and `assemble` are the two ends; what lies between, a server does with its engine and `Translator` with a
+loop.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ def prepare(model: LoadedModel, text: str, *, sentences: bool = True) -> Prepare
     return PreparedText(text, split, tuple(source_ids))
 
 
-def assemble(model: LoadedModel, prepared: PreparedText, results: Sequence[SentenceResult]) -> TextTranslation:
+def assemble(
+    model: LoadedModel, prepared: PreparedText, results: Sequence[SentenceResult]
+) -> TextTranslation:
     """Returns the translation of a text from those of its sentences.
 
     Args:
@@ -154,8 +157,10 @@ class Translator:
 
         Args:
             model: From `load_model`.
-            max_batch_size: Rows decoded at once, at most.
+            max_batch_size: Rows decoded at once, at most; 1 or more.
         """
+        if max_batch_size < 1:
+            raise ValueError(f"max_batch_size is {max_batch_size}; it must be 1 or more")
         self._model = model
         self._max_batch_size = max_batch_size
 
@@ -172,17 +177,24 @@ class Translator:
         Args:
             texts: Any texts; a blank one comes back as it is.
             sentences: False takes each text as one sentence.
-            max_length: Target tokens of a sentence, at most; None is `default_max_length`.
+            max_length: Target tokens of a sentence, at most, up to the model's limit; None is `default_max_length`.
             on_text: Called with the number of sentences that a step finished.
 
         Raises:
             SentenceTooLongError: A sentence has more tokens than the model takes; nothing was translated.
         """
-        prepared = [prepare(self._model, text, sentences=sentences) for text in texts]
+        prepared = []
+        for index, text in enumerate(texts):
+            try:
+                prepared.append(prepare(self._model, text, sentences=sentences))
+            except SentenceTooLongError as error:
+                error.text_index = index
+                raise
         sources = [ids for text in prepared for ids in text.source_ids]
         results = iter(self.decode(sources, max_length=max_length, on_finished=on_text))
         return [
-            assemble(self._model, text, list(itertools.islice(results, len(text.source_ids)))) for text in prepared
+            assemble(self._model, text, list(itertools.islice(results, len(text.source_ids))))
+            for text in prepared
         ]
 
     def decode(
@@ -212,7 +224,11 @@ class Translator:
                 BatchSequence(
                     id=index,
                     source_ids=sources[index],
-                    max_length=max_length or default_max_length(config, len(sources[index])),
+                    max_length=(
+                        default_max_length(config, len(sources[index]))
+                        if max_length is None
+                        else min(max_length, config.max_target_length - 1)
+                    ),
                 )
                 for index in admitted
             )

@@ -10,6 +10,7 @@ import torch
 
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.config import ModelConfig
+from dragoman_model.errors import TrainingError
 from dragoman_model.tokenizer import Tokenizer
 from dragoman_model.training.batching import encode_pairs, group_pairs
 from dragoman_model.training.corpus import Pair
@@ -61,7 +62,9 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str]) -> 
 class DevSet:
     """Held-out pairs by which checkpoints are chosen."""
 
-    def __init__(self, pairs: Sequence[Pair], tokenizer: Tokenizer, config: ModelConfig, max_batch_tokens: int) -> None:
+    def __init__(
+        self, pairs: Sequence[Pair], tokenizer: Tokenizer, config: ModelConfig, max_batch_tokens: int
+    ) -> None:
         """Takes the pairs.
 
         Args:
@@ -69,9 +72,20 @@ class DevSet:
             tokenizer: The model's vocabulary.
             config: The model's shape.
             max_batch_tokens: Padded tokens of a batch when the loss is computed, at most.
+
+        Raises:
+            TrainingError: No pair fits the model's limits.
         """
-        self._pairs, self._tokenizer, self._config = pairs, tokenizer, config
-        encoded = sorted(encode_pairs(pairs, tokenizer, config), key=lambda pair: (len(pair.target), len(pair.source)))
+        # A pair over the limits would end the run at its first evaluation.
+        self._pairs = [pair for pair in pairs if encode_pairs([pair], tokenizer, config)]
+        if not self._pairs:
+            raise TrainingError(
+                "no dev pair fits the model; raise dev_size, max_source_length or max_target_length"
+            )
+        self._tokenizer, self._config = tokenizer, config
+        encoded = sorted(
+            encode_pairs(pairs, tokenizer, config), key=lambda pair: (len(pair.target), len(pair.source))
+        )
         self._batches = list(group_pairs(encoded, max_batch_tokens))
 
     def score(self, transformer: Transformer) -> DevScores:
@@ -91,7 +105,8 @@ class DevSet:
         scores = score_translations([t.text for t in translations], [pair.target for pair in self._pairs])
         with torch.inference_mode():
             nll = sum(
-                float(summed_loss(transformer, batch, smoothing=0.0, autocast=False)[1]) for batch in self._batches
+                float(summed_loss(transformer, batch, smoothing=0.0, autocast=False)[1])
+                for batch in self._batches
             )
         num_tokens = sum(batch.num_target_tokens for batch in self._batches)
         return DevScores(scores.bleu, scores.chrf, nll / num_tokens)

@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 from dragoman_model.training.batching import Batch
 from dragoman_model.transformer import Transformer
 
-
 # Rows whose logits are worked on at once: 64 x 8,000 float32 values are 2 MB and stay in a core's cache.
 _CHUNK_ROWS = 64
 
@@ -34,7 +33,8 @@ def summed_loss(
     src_ids, inputs, targets = batch.tensors(transformer.config, device)
     src_mask = transformer.source_mask(src_ids)
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
-        states = transformer.decode_states(inputs, transformer.encode(src_ids, src_mask), src_mask)  # (B, T, D)
+        memory = transformer.encode(src_ids, src_mask)
+        states = transformer.decode_states(inputs, memory, src_mask)  # (B, T, D)
         real = targets != transformer.config.pad_id
         logits = transformer.project(states[real])  # (N, V)
     return label_smoothed_cross_entropy(logits, targets[real], smoothing)
@@ -43,16 +43,16 @@ def summed_loss(
 def label_smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Returns the summed loss and the summed negative log-likelihood of ``targets``.
 
-    The target distribution gives 1 − ε to the target and spreads ε evenly over the whole vocabulary (Szegedy et al. 2016,
-    section 7): loss = −(1 − ε) log p(y) − ε/V Σ_v log p(v). Logits are a batch's largest tensor, so loss and gradient are
-    computed together, a few rows at a time, while those are in the processor's cache.
+    The target distribution gives 1 − ε to the target and spreads ε evenly over the whole vocabulary (Szegedy et al.
+    2016, section 7): loss = −(1 − ε) log p(y) − ε/V Σ_v log p(v). Logits are a batch's largest tensor, so loss and
+    gradient are computed together, a few rows at a time, while those are in the processor's cache.
 
     Args:
         logits: (N, V), any precision; sums are taken in float32 at least.
         targets: (N,), without padding.
         smoothing: ε, [0, 1).
     """
-    return _LabelSmoothedCrossEntropy.apply(logits, targets, smoothing)  # type: ignore[no-any-return, no-untyped-call]
+    return _LabelSmoothedCrossEntropy.apply(logits, targets, smoothing)  # type: ignore[no-untyped-call]
 
 
 class _LabelSmoothedCrossEntropy(torch.autograd.Function):
@@ -77,7 +77,7 @@ class _LabelSmoothedCrossEntropy(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad_loss.to(gradient.dtype), None, None

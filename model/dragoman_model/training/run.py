@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from dragoman_model.checkpoint import named_weights, save_model
+from dragoman_model.checkpoint import CONFIG_FILE, named_weights, save_model
 from dragoman_model.config import ModelConfig, config_from_mapping
 from dragoman_model.errors import RecipeError, TrainingError
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -21,6 +21,7 @@ from dragoman_model.training.vocabulary import train_tokenizer
 from dragoman_model.transformer import Transformer
 
 TRAINING_FOLDER = "training"
+RECIPE_FILE = "recipe.toml"  # a model directory carries the recipe it was made by
 
 
 def train(
@@ -36,8 +37,8 @@ def train(
 ) -> DevScores | None:
     """Trains the model of a recipe into a model directory.
 
-    ``output/training`` holds the run: ``state.pt``, ``checkpoints/`` and ``log.jsonl``. At its end the best checkpoints are
-    averaged, and the average or the best single one, whichever does better on the dev set, becomes the model.
+    ``output/training`` holds the run: ``state.pt``, ``checkpoints/`` and ``log.jsonl``. At its end the best checkpoints
+    are averaged, and the average or the best single one, whichever does better on the dev set, becomes the model.
 
     Args:
         recipe: What to train.
@@ -58,13 +59,16 @@ def train(
     options = training_options(recipe.training)
     folder = output / TRAINING_FOLDER
     if not resume and (folder / STATE_FILE).exists():
-        raise TrainingError(f"{folder / STATE_FILE}: a run is there already; add --resume to go on with it, or remove {folder}")
+        raise TrainingError(
+            f"{folder / STATE_FILE}: a run is there already; add --resume to go on with it, or remove {folder}"
+        )
     corpus = prepare(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     if not (output / TOKENIZER_FILE).exists() or not resume:
         train_tokenizer(corpus.train, recipe.tokenizer, output, recipe.augmentation)
     tokenizer = Tokenizer.load(output)
     config = _model_config(recipe, tokenizer)
+    (output / CONFIG_FILE).write_text(config.to_json(), encoding="utf-8")
     on_prepared(corpus, config)
     dev = DevSet(corpus.dev, tokenizer, config, options.max_batch_tokens)
     trainer = Trainer(
@@ -78,7 +82,12 @@ def train(
 
 
 def write_best_model(
-    checkpoints: list[Path], config: ModelConfig, dev: DevSet, output: Path, recipe: Recipe, device: torch.device
+    checkpoints: list[Path],
+    config: ModelConfig,
+    dev: DevSet,
+    output: Path,
+    recipe: Recipe,
+    device: torch.device,
 ) -> DevScores:
     """Writes the average of ``checkpoints`` (best first), or the best alone, whichever does better on the dev set.
 
@@ -125,10 +134,11 @@ def _card(recipe: Recipe, config: ModelConfig, scores: DevScores) -> str:
     sources = "\n".join(f"- {download.url}" for download in recipe.downloads)
     return f"""# {recipe.name}
 
-Translates {recipe.source_language} to {recipe.target_language}. Made by `dragoman-model train` from the recipe `{recipe.name}`.
+Translates {recipe.source_language} to {recipe.target_language}. Made by `dragoman-model train` from the recipe \
+`{recipe.name}`.
 
-- Shape: d_model {config.d_model}, d_ff {config.d_ff}, {config.num_heads} heads, {config.num_encoder_layers} encoder and \
-{config.num_decoder_layers} decoder layers, {config.norm}-norm, {config.target_vocab_size} pieces.
+- Shape: d_model {config.d_model}, d_ff {config.d_ff}, {config.num_heads} heads, {config.num_encoder_layers} encoder \
+and {config.num_decoder_layers} decoder layers, {config.norm}-norm, {config.target_vocab_size} pieces.
 - Dev set, greedy: BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f}, {scores.nats_per_token:.3f} nats a token.
 
 Trained on

@@ -29,5 +29,5 @@ def run_progress(step: int, max_steps: int, seconds: float, max_seconds: float |
     """
     progress = step / max_steps
     if max_seconds is not None:
-        progress = max(progress, seconds / max_seconds)
+        progress = max(progress, seconds / max_seconds if max_seconds > 0 else 1.0)
     return min(1.0, progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,17 @@ from dragoman_model.errors import TrainingError
 
 STATE_FILE = "state.pt"
 LOG_FILE = "log.jsonl"
+
+# What reading a file that is cut short, foreign or of another model may raise, beside OSError.
+_MISFITS = (
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    pickle.UnpicklingError,
+)
 
 
 @dataclass
@@ -49,7 +61,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     write(temporary)
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def save_state(
@@ -66,7 +78,9 @@ def save_state(
     write_atomically(directory / STATE_FILE, lambda path: torch.save(content, path))
 
 
-def restore_state(directory: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> RunState:
+def restore_state(
+    directory: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> RunState:
     """Puts a saved state into weights, optimizer and random generators, and returns the rest of it.
 
     Raises:
@@ -74,11 +88,15 @@ def restore_state(directory: Path, weights: Mapping[str, Tensor], optimizer: tor
     """
     path = directory / STATE_FILE
     if not path.is_file():
-        raise TrainingError(f"{path}: no such file; there is no run to resume here, start one without --resume")
+        raise TrainingError(
+            f"{path}: no such file; there is no run to resume here, start one without --resume"
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["weights"].keys() != weights.keys():
-            raise TrainingError(f"{path}: the saved weights are of another model; use the recipe that the run began with")
+            raise TrainingError(
+                f"{path}: the saved weights are of another model; use the recipe that the run began with"
+            )
         with torch.no_grad():
             for name, parameter in weights.items():
                 parameter.copy_(content["weights"][name])
@@ -89,7 +107,7 @@ def restore_state(directory: Path, weights: Mapping[str, Tensor], optimizer: tor
         values = content["state"]
         values["best"] = [(float(bleu), int(step)) for bleu, step in values["best"]]
         return RunState(**values)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *_MISFITS) as error:
         raise TrainingError(f"{path}: not a state of this run ({error})") from None
 
 

@@ -21,7 +21,7 @@ from dragoman_model.errors import TrainingError
 from dragoman_model.tokenizer import Tokenizer
 from dragoman_model.training.batching import Batch, epoch_batches
 from dragoman_model.training.corpus import Pair
-from dragoman_model.training.evaluate import DevSet, DevScores
+from dragoman_model.training.evaluate import DevScores, DevSet
 from dragoman_model.training.loss import summed_loss
 from dragoman_model.training.options import TrainingOptions
 from dragoman_model.training.recipe import AugmentationOptions
@@ -122,7 +122,9 @@ class Trainer:
         if resume:
             self.state = restore_state(directory, self._weights, self._optimizer)
             if self.state.recipe_digest != recipe_digest:
-                raise TrainingError(f"{directory}: this run follows another recipe; resume it with the file it began with")
+                raise TrainingError(
+                    f"{directory}: this run follows another recipe; resume it with the file it began with"
+                )
         self._log = TrainingLog(directory / LOG_FILE, from_step=self.state.step)
         self._autocast = options.precision == "bfloat16" or (
             options.precision == "auto" and computes_bfloat16(device)
@@ -155,17 +157,21 @@ class Trainer:
                 elapsed = self.state.seconds - seconds_at_log
                 self._write_log(report, tokens_per_second=tokens_since_log / elapsed if elapsed else 0.0)
                 tokens_since_log, seconds_at_log = 0, self.state.seconds
-            if report.step % self._options.evaluate_every_steps == 0:
+            evaluating = report.step % self._options.evaluate_every_steps == 0
+            if evaluating:
                 self._evaluate(observer)
+                seconds_at_log += self._clock() - started - self.state.seconds  # no time of the updates'
                 self.state.seconds = self._clock() - started
-                seconds_at_log = self.state.seconds
             stopping = should_stop()
-            if stopping or self.state.seconds - saved_at >= self._options.save_every_seconds:
+            if stopping or evaluating or self.state.seconds - saved_at >= self._options.save_every_seconds:
                 self._save()
                 saved_at = self.state.seconds
             if stopping:
                 return False
-        if self.state.step and self.state.step % self._options.evaluate_every_steps:
+        evaluated = self.state.step % self._options.evaluate_every_steps == 0 or any(
+            step == self.state.step for _, step in self.state.best
+        )
+        if not evaluated:
             self._evaluate(observer)
             self.state.seconds = self._clock() - started
         self._save()
@@ -203,11 +209,15 @@ class Trainer:
             batch_loss, _ = summed_loss(
                 self.transformer, batch, smoothing=options.label_smoothing, autocast=self._autocast
             )
-            (batch_loss / num_tokens).backward()  # type: ignore[no-untyped-call]
+            (batch_loss / num_tokens).backward()
             loss += batch_loss.item() / num_tokens
-        norm = float(torch.nn.utils.clip_grad_norm_(self.transformer.parameters(), options.clip_norm or math.inf))
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(self.transformer.parameters(), options.clip_norm or math.inf)
+        )
         if not math.isfinite(loss) or not math.isfinite(norm):
-            raise TrainingError(f"step {self.state.step + 1}: the loss is {loss}, the gradient's norm {norm}; lower learning_rate")
+            raise TrainingError(
+                f"step {self.state.step + 1}: the loss is {loss}, the gradient's norm {norm}; lower learning_rate"
+            )
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
@@ -228,7 +238,8 @@ class Trainer:
         state.best = ranked
         self._log.write(
             step=state.step, epoch=state.epoch, seconds=round(state.seconds, 1),
-            dev_bleu=round(scores.bleu, 3), dev_chrf=round(scores.chrf, 3), dev_nats_per_token=round(scores.nats_per_token, 4),
+            dev_bleu=round(scores.bleu, 3), dev_chrf=round(scores.chrf, 3),
+            dev_nats_per_token=round(scores.nats_per_token, 4),
         )  # fmt: skip
         observer.evaluated(state.step, scores, is_best=is_best)
 
@@ -247,7 +258,8 @@ class Trainer:
     def _write_log(self, report: StepReport, *, tokens_per_second: float) -> None:
         self._log.write(
             step=report.step, epoch=report.epoch, seconds=round(self.state.seconds, 1), loss=report.loss,
-            gradient_norm=report.gradient_norm, learning_rate=report.learning_rate, tokens_per_second=round(tokens_per_second, 1),
+            gradient_norm=report.gradient_norm, learning_rate=report.learning_rate,
+            tokens_per_second=round(tokens_per_second, 1),
         )  # fmt: skip
 
 
