@@ -1,0 +1,82 @@
+"""The ``dragoman-model`` command."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from dragoman_model.errors import ModelError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+_COMMANDS = ("train", "evaluate", "translate", "average", "info")
+
+
+class _LazyGroup(click.Group):
+    """Imports a command when it is asked for: `translate` needs none of what only training needs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        try:
+            module = importlib.import_module(f"dragoman_model.commands.{cmd_name}")
+        except ModuleNotFoundError as error:
+            raise click.ClickException(
+                f"{cmd_name} needs {error.name}, which is not installed: pip install 'dragoman[server,train]'"
+            ) from None
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dragoman")
+def dragoman_model() -> None:
+    """Trains, measures and runs translation models."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code: 2 for bad usage, 1 for a failed job.
+
+    Args:
+        arguments: Without the program's name; None takes the process's.
+    """
+    try:
+        result = dragoman_model.main(arguments, prog_name="dragoman-model", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except ModelError as error:
+        return _fail(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(message: str) -> int:
+    print(f"Error: {message}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def main() -> NoReturn:
+    """Runs the command line and ends the process."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

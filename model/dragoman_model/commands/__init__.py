@@ -1,0 +1,1 @@
+"""The ``dragoman-model`` command line: one module a command."""

@@ -1,0 +1,99 @@
+"""What several commands have: how a model is named, where it runs, progress bars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def model_argument(command: _Command) -> _Command:
+    """Adds the argument MODEL: a model directory, or the bundled model's name."""
+    return click.argument("model", type=str)(command)
+
+
+def device_options(command: _Command) -> _Command:
+    """Adds the options that say where and how a model runs."""
+    for option in (
+        click.option("--threads", default=0, type=click.IntRange(0), show_default=True, envvar="DRAGOMAN_THREADS",
+                     help="CPU threads; 0 leaves it to PyTorch."),
+        click.option("--precision", default="auto", show_default=True, envvar="DRAGOMAN_PRECISION",
+                     type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+                     help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU."),
+        click.option("--device", default="auto", show_default=True, envvar="DRAGOMAN_DEVICE",
+                     help="auto (a GPU where there is one), cpu, cuda or cuda:N."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
+
+
+def open_model(name: str, *, device: str, precision: str, threads: int) -> LoadedModel:
+    """Returns the model that MODEL names, on its device.
+
+    Raises:
+        ModelDirectoryError: It is no model directory.
+        DeviceError: The device or the precision is not to be had here.
+    """
+    use_threads(threads)
+    return load_model(model_directory(name), device=device, precision=precision)
+
+
+def use_threads(threads: int) -> None:
+    """Sets PyTorch's threads; 0 leaves its default."""
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def model_directory(name: str) -> Path:
+    """Returns the directory that MODEL names: a path, or a bundled model's name where there is no such path."""
+    bundled = BUNDLED_MODEL.parent / name
+    return bundled if not Path(name).exists() and Path(name).name == name and bundled.is_dir() else Path(name)
+
+
+def print_json(values: object) -> None:
+    """Prints one JSON object on standard output."""
+    click.echo(json.dumps(values, ensure_ascii=False))
+
+
+class RateColumn(ProgressColumn):
+    """Shows a task's speed in its unit."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        """Returns "12.3 UNIT/s"."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.1f} {self._unit}/s")
+
+
+def progress_bar(unit: str) -> Progress:
+    """Returns a bar on standard error that shows count, speed and time left, on a terminal only."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(unit), TimeRemainingColumn(),
+        console=console, disable=not console.is_terminal, transient=True,
+    )  # fmt: skip
