@@ -16,6 +16,7 @@ from dragoman_model.commands.shared import (
     json_option,
     model_argument,
     model_directory,
+    one_line,
     open_model,
     print_json,
     progress_bar,
@@ -92,9 +93,7 @@ def evaluate_command(
     translations = _translate(loaded, [pair.source for pair in pairs], batch_size)
     seconds = time.monotonic() - started
     hypotheses = output or Path(f"{loaded.name}.{'custom' if source else set_name}.hyp")
-    hypotheses.write_text(
-        "".join(" ".join(text.splitlines()) + "\n" for text in translations), encoding="utf-8"
-    )
+    hypotheses.write_text("".join(one_line(text) + "\n" for text in translations), encoding="utf-8")
     scores = score_translations(translations, [pair.target for pair in pairs])
     report = (
         robustness(pairs, translations, lambda texts: _translate(loaded, texts, batch_size))

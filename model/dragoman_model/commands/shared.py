@@ -72,6 +72,11 @@ def model_directory(name: str) -> Path:
     return bundled if not Path(name).exists() and Path(name).name == name and bundled.is_dir() else Path(name)
 
 
+def one_line(text: str) -> str:
+    """Returns a translation as one line of output: a model may write a line break where its source has none."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
 def print_json(values: object) -> None:
     """Prints one JSON object on standard output."""
     click.echo(json.dumps(values, ensure_ascii=False))

@@ -10,7 +10,14 @@ from dataclasses import asdict
 import click
 
 from dragoman_model.checkpoint import LoadedModel
-from dragoman_model.commands.shared import device_options, json_option, model_argument, open_model, print_json
+from dragoman_model.commands.shared import (
+    device_options,
+    json_option,
+    model_argument,
+    one_line,
+    open_model,
+    print_json,
+)
 from dragoman_model.errors import SentenceTooLongError
 from dragoman_model.translator import TextTranslation, Translator
 
@@ -73,4 +80,4 @@ def _print(translation: TextTranslation, as_json: bool) -> None:
         reason = translation.finish_reason.name if translation.finish_reason else "BLANK"
         print_json({**asdict(translation), "finish_reason": reason})
     else:
-        click.echo(translation.text)
+        click.echo(one_line(translation.text))

@@ -1,0 +1,130 @@
+"""``dragoman-model`` as a person runs it."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman_model.__main__ import run
+from tests.models import make_tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def _give_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_info_says_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", str(model), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["name"] == "tiny"
+    assert values["config"]["language_pairs"] == [["en", "de"]]
+    assert len(values["digest"]) == 64
+    assert run(["info", str(model)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{values['parameter_count']:,}" in shown
+    assert "en to de" in shown
+
+
+def test_translate_gives_a_line_for_each_line_whatever_it_holds(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["The cat sees the house.", "", "  ", "a\u2028b", "\ufeffLena\x00", "😀", "you"]
+    _give_input(monkeypatch, "\r\n".join(lines).encode())
+    assert run(["translate", str(model), "--json"]) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.rstrip("\n").split("\n")]
+    assert len(printed) == len(lines)
+    assert [entry["finish_reason"] == "BLANK" for entry in printed] == [not line.strip() for line in lines]
+    assert printed[0]["text"]
+
+
+def test_translate_gives_the_same_from_arguments_and_from_standard_input(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["translate", str(model), "A dog likes you.", "Lena"]) == 0
+    from_arguments = capsys.readouterr().out
+    _give_input(monkeypatch, b"A dog likes you.\nLena\n")
+    assert run(["translate", str(model)]) == 0
+    assert capsys.readouterr().out == from_arguments
+
+
+def test_max_length_bounds_the_translation(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["translate", str(model), "--max-length", "3", "--json", "A dog sees the house."]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    assert entry["target_token_count"] <= 3
+
+
+def test_invalid_utf8_names_the_line(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _give_input(monkeypatch, b"fine\n\xff\xfe\n")
+    assert run(["translate", str(model)]) == 1
+    assert "line 2" in capsys.readouterr().err
+
+
+def test_a_sentence_over_the_limit_names_its_line_length_and_limit(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["translate", str(model), "fine", "x " * 400]) == 1
+    message = capsys.readouterr().err
+    assert "line 2" in message
+    assert "256" in message
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.model", "SHA256SUMS"])
+def test_a_broken_model_directory_is_one_line_and_exit_1(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = make_tiny_model(tmp_path / "broken")
+    (directory / missing).unlink()
+    assert run(["translate", str(directory), "Hello"]) == 1
+    message = capsys.readouterr().err
+    assert missing in message
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate"],
+        ["no-such-command"],
+        ["evaluate", "MODEL", "--source", "SOURCE"],
+        ["evaluate", "MODEL"],  # carries no recipe
+        ["translate", "MODEL", "--max-length", "256", "Hello"],
+        ["train", "no-such-recipe.toml", "--output", "x"],
+    ],
+)
+def test_bad_usage_is_exit_2(
+    arguments: list[str], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source").write_text("a\n")
+    names = {"MODEL": str(model), "SOURCE": str(tmp_path / "source")}
+    assert run([names.get(argument, argument) for argument in arguments]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_evaluate_prints_scores_with_signatures_and_writes_the_translations(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, reference, output = tmp_path / "source", tmp_path / "reference", tmp_path / "hypotheses"
+    source.write_text("The cat sees the house.\nA dog likes 15 apples!\nyou?\n")
+    assert run(["translate", str(model), *source.read_text().splitlines()]) == 0
+    translations = capsys.readouterr().out
+    reference.write_text(translations)
+    arguments = ["evaluate", str(model), "--source", str(source), "--reference", str(reference)]
+    assert run([*arguments, "--output", str(output), "--robustness", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert output.read_text() == translations
+    assert values["pairs"] == 3
+    assert values["bleu"] == pytest.approx(100)
+    assert "tok:13a" in values["bleu_signature"]
+    assert values["chrf"] == pytest.approx(100)
+    assert values["robustness"]["num_spelling_pairs"] == 3
+    assert run([*arguments, "--output", str(output), "--limit", "2"]) == 0
+    assert "2 pairs" in capsys.readouterr().out
+    assert len(output.read_text().splitlines()) == 2
