@@ -47,7 +47,7 @@ def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor 
         queries: (B, H, T, K).
         keys: (B, H, S, K).
         values: (B, H, S, K).
-        mask: Broadcasts to (B, H, T, S); None lets every query attend to every key.
+        mask: Two dimensions or more, broadcasts to (B, H, T, S); None lets every query attend to every key.
 
     Returns:
         The output, (B, H, T, K); 0 for a query that may attend to nothing.
