@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dragoman_server.app import load_models, serve
+from dragoman_server.app import check_addresses, load_models, serve
 from dragoman_server.config import (
     LOG_FORMATS,
     LOG_LEVELS,
@@ -43,10 +43,9 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
         type=kind,
         default=getattr(DEFAULTS, field),
         envvar=f"DRAGOMAN_{field.upper()}",
-        show_default=True,
         show_envvar=True,
         help=text,
-        **more,
+        **{"show_default": True, **more},
     )
 
 
@@ -63,7 +62,13 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
     callback=_read_config,
     help="TOML file with any of the settings below, dashes written as underscores. Flags and environment win over it.",
 )
-@_option("model", click.Path(path_type=Path), "Model directory; repeatable.", multiple=True)
+@_option(
+    "model",
+    click.Path(path_type=Path),
+    "Model directory; repeatable.",
+    multiple=True,
+    show_default="the bundled one",
+)
 @_option("listen", str, "HOST:PORT of gRPC; port 0 takes a free one.")
 @_option("http", str, 'HOST:PORT of /metrics, /healthz and /readyz; "" turns them off.')
 @_option("device", str, "auto, cpu, cuda or cuda:N.")
@@ -86,13 +91,14 @@ def command(**settings: Any) -> None:
     """
     config = ServerConfig(**settings)
     set_up_logging(config.log_format, config.log_level)
+    check_addresses(config)
     asyncio.run(serve(config, load_models(config)))
 
 
 def main() -> None:
     """Runs the command; a mistake gets one line, and exit code 2 for bad usage or 1 for a start that failed."""
     try:
-        code = command.main(standalone_mode=False)
+        code = command.main(prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
         sys.exit(_complain(error.format_message(), error.exit_code))
     except ConfigError as error:

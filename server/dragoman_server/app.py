@@ -14,7 +14,7 @@ import grpc
 import torch
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from dragoman.v1 import add_TranslationServiceServicer_to_server
 from dragoman_model import errors as model_errors
@@ -179,7 +179,6 @@ class App:
 
     def _bind(self, server: grpc.aio.Server) -> str:
         host, port = split_address("listen", self._config.listen)
-        _check_address(host, port)
         target = f"[{host}]" if ":" in host else host
         try:
             port = server.add_insecure_port(f"{target}:{port}")
@@ -233,15 +232,23 @@ def _warm_up(model: LoadedModel) -> None:
         raise ModelError(f"model {model.name!r} doesn't run on {model.device}: {reason}") from error
 
 
-def _check_address(host: str, port: int) -> None:
-    """Tries the address first: gRPC says of a failure neither why, nor in one line."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise AddressError(f"listen: can't listen on {host}:{port}: {error.strerror or error}") from error
+def check_addresses(config: ServerConfig) -> None:
+    """Tries both addresses, before a model is loaded and because gRPC says of a failure neither why nor in one line.
+
+    Raises:
+        AddressError: One can't be listened on.
+    """
+    for name, setting in (("listen", config.listen), ("http", config.http)):
+        if not setting:
+            continue
+        host, port = split_address(name, setting)
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            raise AddressError(f"{name}: can't listen on {setting}: {error.strerror or error}") from error
 
 
 def _observe_devices(metrics: Metrics, models: Sequence[LoadedModel]) -> None:
@@ -266,6 +273,8 @@ async def serve(config: ServerConfig, models: Sequence[LoadedModel]) -> None:
     def on_signal() -> None:
         (asked_twice if asked_to_stop.is_set() else asked_to_stop).set()
 
+    # A time of creation for every series would double the scrape and tell nothing.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     event_loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         event_loop.add_signal_handler(number, on_signal)

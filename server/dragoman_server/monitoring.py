@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from dragoman_server.errors import AddressError
 
 _Check: TypeAlias = Callable[[], bool]
+_POLL_SECONDS = 0.1  # how soon a stop is noticed
 _App: TypeAlias = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
 
@@ -46,7 +47,9 @@ class MonitoringServer:
         except OSError as error:
             raise AddressError(f"http: can't listen on {host}:{port}: {error.strerror or error}") from error
         self.port: int = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, name="monitoring", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="monitoring", daemon=True
+        )
 
     def start(self) -> None:
         """Starts to answer."""

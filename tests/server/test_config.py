@@ -87,7 +87,7 @@ def run(arguments: list[str], environment: dict[str, str], monkeypatch: pytest.M
         seen.append(config)
         raise ConfigError("far enough")
 
-    monkeypatch.setattr(program, "load_models", stop)
+    monkeypatch.setattr(program, "check_addresses", stop)
     CliRunner().invoke(program.command, arguments, env=environment)
     (config,) = seen
     return config

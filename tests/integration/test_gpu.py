@@ -1,0 +1,46 @@
+"""Serving on a GPU: the same code, the same translations, batching there too."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+from tests.integration.servers import serving
+from tests.models import make_tiny_model
+
+from dragoman.v1 import ListModelsRequest, TranslateTextRequest
+from dragoman_model.checkpoint import load_model
+from dragoman_model.translator import Translator
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here"),
+]
+
+TEXTS = ["A girl is reading a book in the garden.", "He sings!", "Where is the red house?", "12 trees"]
+
+
+async def test_a_gpu_translates_as_the_cpu_does(tmp_path_factory: pytest.TempPathFactory):
+    path = make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")
+    expected = [text.text for text in Translator(load_model(path, device="cpu")).translate(TEXTS)]
+    async with serving(load_model(path, device="cuda", precision="float32")) as server:
+        request = TranslateTextRequest(texts=TEXTS)
+        responses = await asyncio.gather(*(server.stub.TranslateText(request) for _ in range(8)))
+        for response in responses:
+            assert [translation.text for translation in response.translations] == expected
+        steps = server.value("dragoman_step_rows_count", model="en-de")
+        alone = server.value("dragoman_step_rows_bucket", model="en-de", le="4.0")
+        assert steps > alone  # some steps held sentences of several callers
+        assert server.value("dragoman_device_memory_bytes", kind="allocated") > 0
+        (model,) = (await server.stub.ListModels(ListModelsRequest())).models
+        assert model.device == "cuda:0"
+
+
+async def test_half_precision_is_the_default_on_a_gpu(tmp_path_factory: pytest.TempPathFactory):
+    path = make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")
+    async with serving(load_model(path, device="cuda")) as server:
+        response = await server.stub.TranslateText(TranslateTextRequest(texts=TEXTS))
+        assert len(response.translations) == len(TEXTS)
+        (model,) = (await server.stub.ListModels(ListModelsRequest())).models
+        assert model.precision == "bfloat16"

@@ -1,0 +1,150 @@
+"""``python -m dragoman_server`` as an operator meets it: its output, its exit codes, its signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.models import make_tiny_model
+
+from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "dragoman_server"]
+ROOMS = os.pathsep.join(str(ROOT / room) for room in ("proto", "model", "server", "client"))
+ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")}, "PYTHONPATH": ROOMS}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")
+
+
+@contextmanager
+def started(model: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """Starts a server and yields it with what its one line of output says."""
+    process = subprocess.Popen(
+        [*COMMAND, "--model", str(model), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    kill_hung = threading.Timer(60, process.kill)
+    kill_hung.start()
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("serving "), process.communicate()[1]
+        yield process, dict(pair.split("=", 1) for pair in line.split()[1:])
+    finally:
+        kill_hung.cancel()
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_says_where_and_drains_on_sigterm(model: Path):
+    with started(model, "--grace-seconds", "20", "--log-format", "json") as (process, said):
+        assert (said["model"], said["device"], said["precision"]) == ("en-de", "cpu", "float32")
+        with urllib.request.urlopen(f"http://{said['http']}/readyz", timeout=10) as response:
+            assert response.status == 200
+        with grpc.insecure_channel(said["grpc"]) as channel:
+            stub = TranslationServiceStub(channel)
+            stub.TranslateText(TranslateTextRequest(texts=["A secret sentence."]), timeout=10)
+            long = TranslateTextRequest(texts=["He sings!"] * 64, options={"min_decoding_length": 255})
+            running = stub.TranslateText.future(long, timeout=30)
+            wait_for_running_rows(said["http"])
+            process.send_signal(signal.SIGTERM)
+            assert len(running.result().translations) == 64
+        out, log = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert out == ""
+    assert "secret" not in log
+    assert '"event": "stopped", "all_calls_ended": true' in log
+
+
+def wait_for_running_rows(address: str) -> None:
+    running = 0.0
+    while running == 0:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        running = sum(float(line.split()[-1]) for line in lines if line.startswith("dragoman_running_rows{"))
+
+
+def test_a_second_signal_stops_at_once(model: Path):
+    with (
+        started(model, "--grace-seconds", "600") as (process, said),
+        grpc.insecure_channel(said["grpc"]) as channel,
+    ):
+        long = TranslateTextRequest(texts=["He sings!"] * 256, options={"min_decoding_length": 255})
+        running = [TranslationServiceStub(channel).TranslateText.future(long, timeout=60) for _ in range(4)]
+        wait_for_running_rows(said["http"])
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "draining" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert all(call.exception() is not None for call in running[1:])
+
+
+def failed(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        env={**ENVIRONMENT, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return done.returncode, line
+
+
+def test_a_port_in_use_is_one_line_and_exit_1(model: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, line = failed("--model", str(model), "--listen", f"127.0.0.1:{port}")
+    assert code == 1
+    assert f"127.0.0.1:{port}: Address already in use" in line
+
+
+def test_a_bad_model_directory_is_one_line_and_exit_1(model: Path, tmp_path: Path):
+    broken = tmp_path / "en-de"
+    broken.mkdir()
+    for file in model.iterdir():
+        (broken / file.name).write_bytes(file.read_bytes()[:-1])
+    code, line = failed("--model", str(broken), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    assert code == 1
+    assert str(broken) in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "word"),
+    [
+        (["--threads", "many"], {}, "--threads"),
+        ([], {"DRAGOMAN_CONFIG": "/no/such/file.toml"}, "/no/such/file.toml"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(arguments: list[str], environment: dict[str, str], word: str):
+    code, line = failed(*arguments, environment=environment)
+    assert code == 2
+    assert word in line
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
+def test_a_gpu_where_there_is_none_is_one_line_and_exit_1(model: Path):
+    code, line = failed("--model", str(model), "--device", "cuda", "--listen", "127.0.0.1:0", "--http", "")
+    assert code == 1
+    assert "cuda" in line
