@@ -300,7 +300,7 @@ class Scheduler:
         self._set_gauges()
 
     def _set_gauges(self) -> None:
-        self._metrics.waiting_requests.set(len(self._waiting) + len(self._waiting_attention))
+        self._metrics.waiting_requests.set(len(self._waiting))
         self._metrics.running_rows.set(len(self._rows))
 
     def _observe(self, output: BatchOutput) -> None:
