@@ -1,0 +1,319 @@
+import random
+
+import pytest
+import torch
+from tests.model.made_up import made_up_pairs
+
+from dragoman_model.batch import FinishReason, ForcedDecode, Plan, RunningBatch, Sequence, pad_ids
+from dragoman_model.errors import CacheFullError
+
+
+@pytest.fixture
+def batch(tiny_model):
+    return RunningBatch(tiny_model.transformer)
+
+
+@pytest.fixture(scope="module")
+def sources(tiny_model):
+    """200 tokenised sentences of many lengths."""
+    rng = random.Random(0)
+    texts = [pair.source for pair in made_up_pairs()]
+    return [
+        tuple(tiny_model.tokenizer.encode(" ".join(rng.sample(texts, rng.randint(1, 3))))) for _ in range(200)
+    ]
+
+
+@pytest.fixture(scope="module")
+def outputs_alone(tiny_model, sources):
+    """The tokens, log-probabilities and reason of each sentence, decoded alone and without a cache."""
+    return [decode_uncached(tiny_model.transformer, ids, 20) for ids in sources]
+
+
+@torch.inference_mode()
+def decode_uncached(transformer, source_ids, max_length, min_length=0):
+    """Greedy search as the definition reads: the whole prefix through the decoder for every token."""
+    config = transformer.config
+    src_ids = torch.tensor([source_ids])
+    src_mask = transformer.source_mask(src_ids)
+    memory = transformer.encode(src_ids, src_mask)
+    written, log_probs, margins = [config.decoder_start_id], [], []
+    while True:
+        logits = transformer.decode(torch.tensor([written]), memory, src_mask)[0, -1]
+        allowed = logits.clone()
+        if len(log_probs) < min_length:
+            allowed[config.eos_id] = -torch.inf
+        (best, second), ids = allowed.topk(2)
+        margins.append((best - second).item())
+        written.append(ids[0].item())
+        log_probs.append(logits.log_softmax(-1)[ids[0]].item())
+        if written[-1] == config.eos_id:
+            return written[1:], log_probs, FinishReason.EOS, margins
+        if len(log_probs) == max_length:
+            return written[1:], log_probs, FinishReason.LENGTH, margins
+
+
+def run_to_end(batch, sequences):
+    """Decodes all sequences together; returns (token ids, log-probabilities, reason) by id."""
+    results = {sequence.id: ([], [], None) for sequence in sequences}
+    plan = Plan(admit=tuple(sequences))
+    while True:
+        for output in batch.run(plan).tokens:
+            collect(results, output)
+        plan = Plan()
+        if not batch.num_rows:
+            return results
+
+
+def collect(results, output):
+    ids, log_probs, reason = results[output.id]
+    assert reason is None, "a finished row wrote a token"
+    results[output.id] = (
+        [*ids, output.token_id],
+        [*log_probs, output.log_probability],
+        output.finish_reason,
+    )
+
+
+def assert_same_decoding(actual, expected):
+    ids, log_probs, reason = actual
+    expected_ids, expected_log_probs, expected_reason, margins = expected
+    if ids != expected_ids:
+        first = next(i for i, pair in enumerate(zip(ids, expected_ids)) if pair[0] != pair[1])
+        assert margins[first] < 1e-4, f"token {first} differs and is no tie"
+        return
+    assert reason is expected_reason
+    assert log_probs == pytest.approx(expected_log_probs, abs=1e-4)
+
+
+def test_sentences_alone_get_the_tokens_of_decoding_without_a_cache(batch, sources, outputs_alone):
+    for index in range(0, 200, 10):
+        sequence = Sequence(id=index, source_ids=sources[index], max_length=20)
+        assert_same_decoding(run_to_end(batch, [sequence])[index], outputs_alone[index])
+
+
+def test_the_sentences_end_in_both_ways_and_differ(outputs_alone):
+    reasons = [reason for _, _, reason, _ in outputs_alone]
+    assert reasons.count(FinishReason.EOS) > 20
+    assert reasons.count(FinishReason.LENGTH) > 20
+    assert len({tuple(ids) for ids, *_ in outputs_alone}) > 50
+
+
+def test_every_sentence_gets_its_tokens_whoever_joins_and_leaves_beside_it(batch, sources, outputs_alone):
+    rng = random.Random(1)
+    waiting = list(range(200))
+    rng.shuffle(waiting)
+    results = {index: ([], [], None) for index in waiting}
+    running, removed = set(), set()
+    while waiting or running:
+        admitted = [waiting.pop() for _ in range(min(rng.randint(0, 9), len(waiting)))]
+        leaving = {index for index in running if rng.random() < 0.02}
+        running = (running - leaving) | set(admitted)
+        removed |= leaving
+        out = batch.run(
+            Plan(
+                remove=(*leaving, 10_000),  # an id that is not there is passed over
+                admit=tuple(
+                    Sequence(id=index, source_ids=sources[index], max_length=20) for index in admitted
+                ),
+            )
+        )
+        assert {
+            output.id for output in out.tokens
+        } == running  # each running row writes once, no other row does
+        for output in out.tokens:
+            collect(results, output)
+            if output.finish_reason is not None:
+                running.remove(output.id)
+        assert batch.num_rows == len(running)
+    assert len(removed) > 10
+    for index in set(range(200)) - removed:
+        assert_same_decoding(results[index], outputs_alone[index])
+    for index in removed:
+        ids = results[index][0]
+        assert outputs_alone[index][0][: len(ids)] == ids
+
+
+def test_log_probabilities_sum_to_the_score_of_the_translation(batch, tiny_model, sources):
+    transformer = tiny_model.transformer
+    ids, log_probs, _ = run_to_end(batch, [Sequence(id=0, source_ids=sources[3], max_length=20)])[0]
+    src_ids = torch.tensor([sources[3]])
+    src_mask = transformer.source_mask(src_ids)
+    start = transformer.config.decoder_start_id
+    logits = transformer.decode(
+        torch.tensor([[start, *ids[:-1]]]), transformer.encode(src_ids, src_mask), src_mask
+    )
+    score = -torch.nn.functional.cross_entropy(logits[0].double(), torch.tensor(ids), reduction="sum").item()
+    assert sum(log_probs) == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("min_length", [1, 5])
+def test_no_row_ends_before_its_least_length(batch, tiny_model, sources, outputs_alone, min_length):
+    short = [i for i in range(200) if len(outputs_alone[i][0]) <= min_length][:7]
+    assert short
+    sequences = [
+        Sequence(id=index, source_ids=sources[index], max_length=20, min_length=min_length) for index in short
+    ]
+    free = Sequence(
+        id=999, source_ids=sources[short[0]], max_length=20
+    )  # beside them, without a least length
+    results = run_to_end(batch, [*sequences, free])
+    assert_same_decoding(results.pop(999), outputs_alone[short[0]])
+    for index, result in results.items():
+        assert len(result[0]) > min_length
+        assert tiny_model.config.eos_id not in result[0][:min_length]
+        expected = decode_uncached(tiny_model.transformer, sources[index], 20, min_length)
+        assert_same_decoding(result, expected)
+
+
+def test_a_row_at_its_greatest_length_says_so_and_each_has_its_own(batch, sources, outputs_alone):
+    long = [i for i in range(200) if len(outputs_alone[i][0]) == 20][:3]
+    limits = (1, 4, 9)
+    results = run_to_end(
+        batch,
+        [
+            Sequence(id=i, source_ids=sources[i], max_length=limit)
+            for i, limit in zip(long, limits, strict=True)
+        ],
+    )
+    for index, limit in zip(long, limits, strict=True):
+        ids, _, reason = results[index]
+        assert reason is FinishReason.LENGTH
+        assert ids == outputs_alone[index][0][:limit]
+
+
+def test_a_row_longer_than_the_model_allows_is_an_error_that_clear_recovers_from(
+    batch, sources, outputs_alone
+):
+    too_long = Sequence(id=0, source_ids=sources[0], max_length=10_000, min_length=10_000)
+    batch.run(Plan(admit=(too_long,)))
+    with pytest.raises(CacheFullError):
+        for _ in range(1000):
+            batch.run(Plan())
+    batch.clear()
+    assert batch.num_rows == 0
+    result = run_to_end(batch, [Sequence(id=0, source_ids=sources[1], max_length=20)])
+    assert_same_decoding(result[0], outputs_alone[1])
+
+
+def test_a_cleared_batch_forgets_its_rows(batch, sources, outputs_alone):
+    batch.run(Plan(admit=tuple(Sequence(id=i, source_ids=sources[i], max_length=20) for i in range(5))))
+    batch.clear()
+    assert batch.num_rows == 0
+    assert batch.run(Plan()).tokens == []
+    results = run_to_end(batch, [Sequence(id=i, source_ids=sources[i], max_length=20) for i in (7, 8)])
+    for index in (7, 8):
+        assert_same_decoding(results[index], outputs_alone[index])
+
+
+def test_a_failed_prefill_can_be_cleared(batch, tiny_model, sources, outputs_alone):
+    batch.run(Plan(admit=(Sequence(id=0, source_ids=sources[0], max_length=20, min_length=10),)))
+    unknown_token = Sequence(id=1, source_ids=(tiny_model.config.source_vocab_size, 2), max_length=20)
+    with pytest.raises(IndexError):
+        batch.run(Plan(admit=(unknown_token,)))
+    batch.clear()
+    result = run_to_end(batch, [Sequence(id=2, source_ids=sources[2], max_length=20)])
+    assert_same_decoding(result[2], outputs_alone[2])
+
+
+def test_removed_rows_are_gone_at_once(batch, sources):
+    sequences = tuple(Sequence(id=i, source_ids=sources[i], max_length=20, min_length=10) for i in range(4))
+    batch.run(Plan(admit=sequences))
+    out = batch.run(Plan(remove=(1, 2)))
+    assert [output.id for output in out.tokens] == [0, 3]
+    out = batch.run(Plan(remove=(0, 3)))
+    assert out.tokens == []
+    assert out.decode is None
+    assert batch.num_rows == 0
+
+
+def test_an_idle_batch_does_nothing(batch):
+    out = batch.run(Plan())
+    assert (out.tokens, out.attentions, out.prefill, out.decode) == ([], [], None, None)
+
+
+def test_statistics_count_rows_and_tokens(batch, sources):
+    chosen = sorted(sources[:9], key=len)
+    out = batch.run(
+        Plan(
+            admit=tuple(
+                Sequence(id=i, source_ids=ids, max_length=20, min_length=5) for i, ids in enumerate(chosen)
+            )
+        )
+    )
+    assert out.prefill.rows == 9
+    assert out.prefill.real_tokens == sum(map(len, chosen))
+    assert out.prefill.real_tokens + out.prefill.padding_tokens == 9 * len(chosen[-1])
+    assert (out.decode.rows, out.decode.real_tokens, out.decode.padding_tokens) == (9, 9, 0)
+    assert out.prefill.seconds > 0
+    assert out.decode.seconds > 0
+    out = batch.run(Plan(remove=(0,)))
+    assert out.prefill is None
+    assert out.decode.rows == 8
+
+
+# Forced decodes
+
+
+def forced_decodes(outputs_alone, sources, indices):
+    return tuple(
+        ForcedDecode(id=index, source_ids=sources[index], target_ids=tuple(outputs_alone[index][0]))
+        for index in indices
+    )
+
+
+def test_a_forced_decode_reproduces_the_log_probabilities_of_its_tokens(batch, sources, outputs_alone):
+    indices = range(0, 200, 13)
+    out = batch.run(Plan(attend=forced_decodes(outputs_alone, sources, indices)))
+    assert [attention.id for attention in out.attentions] == list(indices)
+    for attention in out.attentions:
+        assert attention.log_probabilities == pytest.approx(outputs_alone[attention.id][1], abs=1e-4)
+    assert out.tokens == []
+    assert batch.num_rows == 0
+
+
+def test_the_attention_of_a_forced_decode_is_a_distribution_over_its_source(
+    batch, tiny_model, sources, outputs_alone
+):
+    config = tiny_model.config
+    out = batch.run(Plan(attend=forced_decodes(outputs_alone, sources, range(7))))
+    for attention in out.attentions:
+        num_targets, num_sources = len(outputs_alone[attention.id][0]), len(sources[attention.id])
+        assert attention.cross.shape == (
+            config.num_decoder_layers, config.num_heads, num_targets, num_sources,
+        )  # fmt: skip
+        assert attention.cross.dtype == torch.float32
+        torch.testing.assert_close(
+            attention.cross.sum(-1), torch.ones(attention.cross.shape[:-1]), rtol=0, atol=1e-5
+        )
+        assert (attention.cross >= 0).all()
+
+
+def test_a_padding_token_inside_a_source_gets_no_attention_at_all(batch, tiny_model):
+    source_ids = (300, 301, tiny_model.config.pad_id, 302, tiny_model.config.eos_id)
+    forced = ForcedDecode(id=0, source_ids=source_ids, target_ids=(310, 320, tiny_model.config.eos_id))
+    cross = batch.run(Plan(attend=(forced,))).attentions[0].cross
+    assert (cross[..., 2] == 0).all()
+    torch.testing.assert_close(cross.sum(-1), torch.ones(cross.shape[:-1]), rtol=0, atol=1e-5)
+
+
+def test_attending_disturbs_no_running_row(batch, sources, outputs_alone):
+    results = {0: ([], [], None)}
+    plan = Plan(admit=(Sequence(id=0, source_ids=sources[0], max_length=20),))
+    while True:
+        for output in batch.run(plan).tokens:
+            collect(results, output)
+        if not batch.num_rows:
+            break
+        plan = Plan(attend=forced_decodes(outputs_alone, sources, (5,)))
+    assert_same_decoding(results[0], outputs_alone[0])
+
+
+def test_a_translation_of_one_token_can_be_attended(batch, tiny_model, sources):
+    forced = ForcedDecode(id=4, source_ids=sources[0], target_ids=(tiny_model.config.eos_id,))
+    attention = batch.run(Plan(attend=(forced,))).attentions[0]
+    assert attention.cross.shape[2:] == (1, len(sources[0]))
+    assert len(attention.log_probabilities) == 1
+
+
+def test_ids_are_padded_at_the_end():
+    assert pad_ids([[5, 6, 7], [8], []], 9).tolist() == [[5, 6, 7], [8, 9, 9], [9, 9, 9]]
