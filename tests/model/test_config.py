@@ -1,0 +1,163 @@
+import dataclasses
+import json
+
+import pytest
+from tests.models import tiny_config
+
+from dragoman_model.config import FORMAT_VERSION, ModelConfig, config_from_mapping, read_config
+from dragoman_model.errors import ModelDirectoryError
+
+MINIMAL = {"language_pairs": (("en", "de"),), "source_vocab_size": 100, "target_vocab_size": 100}
+
+# Field, a value that is not allowed, what the message says beside the field's name.
+REFUSED = [
+    ("language_pairs", (), "empty"),
+    ("language_pairs", (("en",),), "pairs of language codes"),
+    ("language_pairs", (("en", ""),), "pairs of language codes"),
+    ("language_pairs", (("en", 3),), "pairs of language codes"),
+    ("language_pairs", "ende", "pairs of language codes"),
+    ("target_language_tokens", {"de": 5}, "vocabulary piece"),
+    ("target_language_tokens", 7, "vocabulary piece"),
+    ("source_vocab_size", 0, "1 or more"),
+    ("source_vocab_size", 99, "target_vocab_size 100"),
+    ("target_vocab_size", -3, "1 or more"),
+    ("target_vocab_size", "100", "type int"),
+    ("shared_vocabulary", 1, "type bool"),
+    ("tie_output", "yes", "type bool"),
+    ("output_bias", None, "type bool"),
+    ("d_model", 0, "1 or more"),
+    ("d_model", 15, "not a multiple of num_heads"),
+    ("d_model", True, "type int"),
+    ("d_model", 64.0, "type int"),
+    ("d_ff", 0, "1 or more"),
+    ("num_heads", 0, "1 or more"),
+    ("num_heads", 3, "not a multiple of num_heads"),
+    ("num_encoder_layers", 0, "1 or more"),
+    ("num_decoder_layers", 0, "1 or more"),
+    ("norm", "both", "'pre', 'post'"),
+    ("layer_norm_eps", 0.0, "above 0"),
+    ("layer_norm_eps", -1e-5, "above 0"),
+    ("layer_norm_eps", float("nan"), "above 0"),
+    ("activation", "tanh", "'relu', 'gelu', 'swish'"),
+    ("scale_embeddings", 2.0, "type bool"),
+    ("sinusoid_layout", ["interleaved"], "'interleaved', 'concatenated'"),
+    ("dropout", 1.0, "below 1"),
+    ("dropout", -0.1, "below 1"),
+    ("dropout", float("nan"), "below 1"),
+    ("dropout", False, "type float"),
+    ("max_source_length", 0, "1 or more"),
+    ("max_target_length", 0, "1 or more"),
+    ("pad_id", -1, "within the vocabulary of 100"),
+    ("pad_id", 2, "eos_id"),
+    ("pad_id", 3, "unk_id"),
+    ("bos_id", 100, "within the vocabulary of 100"),
+    ("eos_id", 100, "within the vocabulary of 100"),
+    ("unk_id", 1000, "within the vocabulary of 100"),
+    ("decoder_start_id", 100, "within the vocabulary of 100"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "reason"), REFUSED)
+def test_a_value_that_is_not_allowed_is_refused_by_name(field, value, reason):
+    with pytest.raises(ValueError, match=field) as caught:
+        ModelConfig(**{**MINIMAL, field: value})
+    assert reason in str(caught.value)
+
+
+def test_every_field_is_checked():
+    assert {field for field, *_ in REFUSED} == {field.name for field in dataclasses.fields(ModelConfig)}
+
+
+def test_an_odd_width_is_refused():
+    with pytest.raises(ValueError, match="odd"):
+        ModelConfig(**MINIMAL, d_model=15, num_heads=3)
+
+
+def test_special_ids_lie_in_both_vocabularies():
+    with pytest.raises(ValueError, match="eos_id is 60"):
+        tiny_config(shared_vocabulary=False, source_vocab_size=50, target_vocab_size=90, eos_id=60)
+
+
+def test_a_whole_number_serves_where_a_fraction_is_meant():
+    assert ModelConfig(**MINIMAL, dropout=0).dropout == 0
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tiny_config().d_model = 32
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(**MINIMAL),
+        tiny_config(
+            language_pairs=(("en", "de"), ("en", "pt-BR")),
+            target_language_tokens={"de": ">>de<<", "pt-BR": ">>pt<<"},
+            shared_vocabulary=False,
+            source_vocab_size=50,
+            target_vocab_size=60,
+            norm="post",
+            activation="swish",
+            sinusoid_layout="concatenated",
+            scale_embeddings=False,
+            decoder_start_id=0,
+        ),
+    ],
+)
+def test_json_and_back_gives_the_same(config, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json(), encoding="utf-8")
+    assert read_config(path) == config
+
+
+def test_json_names_every_field_and_the_format():
+    values = json.loads(tiny_config().to_json())
+    assert values.pop("format_version") == FORMAT_VERSION
+    assert set(values) == {field.name for field in dataclasses.fields(ModelConfig)}
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(ValueError, match="source_vocab_size"):
+        config_from_mapping({"language_pairs": [["en", "de"]], "target_vocab_size": 100})
+    with pytest.raises(ValueError, match="language_pairs"):
+        config_from_mapping({"source_vocab_size": 100, "target_vocab_size": 100})
+
+
+def test_an_unknown_field_is_named_beside_those_there_are():
+    with pytest.raises(ValueError, match=r"unknown key 'd_modell'; .*d_model,"):
+        config_from_mapping({**MINIMAL, "d_modell": 3})
+
+
+def changed_json(**changes):
+    return json.dumps({**json.loads(tiny_config().to_json()), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "no such file"),
+        (b"", "not readable as JSON"),
+        (b"{", "not readable as JSON"),
+        (b"\xff\xfe\x00", "not readable as JSON"),
+        (b"[" * 100_000, "not readable as JSON"),
+        (b"[]", "not a dragoman model"),
+        (b"3", "not a dragoman model"),
+        (b'{"model_type": "marian", "vocab_size": 58101}', "not a dragoman model"),
+        (changed_json(format_version=FORMAT_VERSION + 1), f"this release reads {FORMAT_VERSION}"),
+        (changed_json(format_version="1"), "format_version is '1'"),
+        (changed_json(layers=6), "unknown key 'layers'"),
+        (changed_json(d_model=17), "d_model 17"),
+        (changed_json(language_pairs=[["en"]]), "language_pairs"),
+        (changed_json(norm=None), "norm is None"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_bad_file_is_an_error_that_names_it_and_the_reason(content, reason, tmp_path):
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelDirectoryError) as caught:
+        read_config(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert reason in str(caught.value)

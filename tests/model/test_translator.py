@@ -1,0 +1,256 @@
+import copy
+import dataclasses
+import random
+
+import pytest
+from tests.model.made_up import made_up_pairs
+from tests.models import tiny_config
+
+from dragoman_model.batch import FinishReason, RunningBatch
+from dragoman_model.errors import SentenceTooLongError
+from dragoman_model.translator import (
+    SentenceResult,
+    Translator,
+    assemble,
+    default_max_length,
+    prepare,
+)
+
+EOS, LENGTH = FinishReason.EOS, FinishReason.LENGTH
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model):
+    return Translator(tiny_model)
+
+
+@pytest.fixture(scope="module")
+def endless_model(tiny_model):
+    """The tiny model without any inclination to end a sentence."""
+    transformer = copy.deepcopy(tiny_model.transformer)
+    transformer.output_bias[tiny_model.config.eos_id] = -1000.0
+    return dataclasses.replace(tiny_model, transformer=transformer)
+
+
+@pytest.fixture
+def no_model_calls(monkeypatch):
+    def refuse(self, plan):
+        raise AssertionError("the model was called")
+
+    monkeypatch.setattr(RunningBatch, "run", refuse)
+
+
+def mixed_texts(count=40):
+    """Texts of none, one and several sentences."""
+    rng = random.Random(0)
+    sources = [pair.source for pair in made_up_pairs()]
+    return ["  \n" if i % 9 == 4 else " ".join(rng.sample(sources, 1 + i % 4)) for i in range(count)]
+
+
+def results_for(model, translations, reason=EOS):
+    """Sentence results that spell given translations, the token at index i with log-probability −(i + 1)."""
+    results = []
+    for translation in translations:
+        ids = tuple(model.tokenizer.encode_target(translation))
+        results.append(SentenceResult(ids, tuple(-float(i + 1) for i in range(len(ids))), reason))
+    return results
+
+
+# Many texts
+
+
+def test_texts_come_back_in_order_each_as_if_alone(translator):
+    texts = mixed_texts()
+    together = translator.translate(texts)
+    assert len(together) == len(texts)
+    for text, translation in zip(texts, together, strict=True):
+        alone = translator.translate([text])[0]
+        assert translation.text == alone.text
+        assert translation.score == pytest.approx(alone.score, abs=1e-3) if alone.score else not text.strip()
+    assert len({translation.text for translation in together}) > 20
+
+
+@pytest.mark.parametrize("max_batch_size", [1, 3, 7])
+def test_the_batch_size_changes_no_translation(tiny_model, translator, max_batch_size):
+    texts = mixed_texts(20)
+    small = Translator(tiny_model, max_batch_size=max_batch_size).translate(texts)
+    assert [t.text for t in small] == [t.text for t in translator.translate(texts)]
+
+
+def test_never_more_rows_run_than_allowed(tiny_model, monkeypatch):
+    rows = []
+    run = RunningBatch.run
+
+    def watched(self, plan):
+        out = run(self, plan)
+        rows.append(out.decode.rows)
+        return out
+
+    monkeypatch.setattr(RunningBatch, "run", watched)
+    Translator(tiny_model, max_batch_size=5).translate(mixed_texts())
+    assert max(rows) == 5
+
+
+def test_a_batch_without_rows_is_refused(tiny_model):
+    with pytest.raises(ValueError, match="max_batch_size is 0"):
+        Translator(tiny_model, max_batch_size=0)
+
+
+def test_no_texts_are_no_translations(translator):
+    assert translator.translate([]) == []
+
+
+def test_progress_adds_up_to_all_sentences(translator):
+    finished = []
+    translations = translator.translate(mixed_texts(), on_text=finished.append)
+    assert sum(finished) == sum(t.sentence_count for t in translations)
+    assert all(finished)
+
+
+# Blank texts
+
+
+@pytest.mark.usefixtures("no_model_calls")
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\t \u3000", " " * 10_000])
+def test_a_blank_text_comes_back_as_it_is_without_a_model_call(translator, text):
+    translation = translator.translate([text])[0]
+    assert translation.text == text
+    assert translation.finish_reason is None
+    assert translation.score is None
+    assert translation.normalized_score is None
+    assert translation.tokens == ()
+    counts = (translation.source_token_count, translation.target_token_count, translation.sentence_count)
+    assert counts == (0, 0, 0)
+
+
+# Sentences
+
+
+def test_sentences_are_rejoined_with_what_stood_between_them(tiny_model):
+    text = "\n The cat sees you.  A dog likes 15 apples!\r\n\r\nLena paints the house?\t"
+    prepared = prepare(tiny_model, text)
+    assert [s.text for s in prepared.split.sentences] == [
+        "The cat sees you.",
+        "A dog likes 15 apples!",
+        "Lena paints the house?",
+    ]
+    translation = assemble(tiny_model, prepared, results_for(tiny_model, ["Eins.", "Zwei!", "Drei?"]))
+    assert translation.text == "\n Eins.  Zwei!\r\n\r\nDrei?\t"
+    assert translation.sentence_count == 3
+
+
+def test_a_text_of_several_sentences_is_translated_sentence_by_sentence(translator):
+    one, two = "The cat sees you.", "A dog likes 15 apples!"
+    both = translator.translate([f"{one}  {two}"])[0]
+    alone = translator.translate([one, two])
+    assert both.text == f"{alone[0].text}  {alone[1].text}"
+    assert both.score == pytest.approx(alone[0].score + alone[1].score, abs=1e-3)
+    assert both.target_token_count == sum(t.target_token_count for t in alone)
+    assert both.source_token_count == sum(t.source_token_count for t in alone)
+
+
+def test_a_text_can_be_taken_as_one_sentence(tiny_model, translator):
+    text = "The cat sees you. A dog likes 15 apples!"
+    assert len(prepare(tiny_model, text, sentences=False).source_ids) == 1
+    assert translator.translate([text], sentences=False)[0].sentence_count == 1
+    assert translator.translate([text])[0].sentence_count == 2
+
+
+def test_scores_and_counts_add_up(tiny_model):
+    prepared = prepare(tiny_model, "The cat sees you. Lena paints.")
+    results = results_for(tiny_model, ["Die Katze mag dich.", "Lena malt."])
+    translation = assemble(tiny_model, prepared, results)
+    assert translation.score == sum(sum(result.log_probabilities) for result in results)
+    num_tokens = sum(len(result.token_ids) for result in results)
+    assert translation.target_token_count == len(translation.tokens) == num_tokens
+    assert translation.normalized_score == translation.score / num_tokens
+    assert [token.log_probability for token in translation.tokens] == [
+        p for result in results for p in result.log_probabilities
+    ]
+    assert translation.source_token_count == sum(map(len, prepared.source_ids))
+
+
+def test_the_spans_of_tokens_point_at_their_characters(tiny_model):
+    prepared = prepare(tiny_model, "\n  The cat sees you.   Lena paints.\n")
+    translation = assemble(tiny_model, prepared, results_for(tiny_model, ["Die 😀 mag Äpfel.", "Lena malt."]))
+    assert translation.text == "\n  Die 😀 mag Äpfel.   Lena malt.\n"
+    spelled = []
+    for token in translation.tokens:
+        if token.span is None:
+            assert token.piece == "</s>"
+            spelled.append("|")
+        elif token.piece.startswith("<0x"):
+            assert translation.text[slice(*token.span)] in "😀"
+        else:
+            assert translation.text[slice(*token.span)] == token.piece.strip("▁")
+            spelled.append(translation.text[slice(*token.span)])
+    assert "".join(spelled) == "DiemagÄpfel.|Lenamalt.|"
+
+
+def test_one_sentence_at_its_limit_makes_the_text_so(tiny_model):
+    prepared = prepare(tiny_model, "The cat sees you. Lena paints.")
+    first, second = results_for(tiny_model, ["Die Katze.", "Lena."])
+    assert assemble(tiny_model, prepared, [first, second]).finish_reason is EOS
+    cut = dataclasses.replace(first, finish_reason=LENGTH)
+    assert assemble(tiny_model, prepared, [cut, second]).finish_reason is LENGTH
+
+
+# Lengths
+
+
+def test_a_sentence_over_the_limit_is_refused_with_its_place_length_and_limit(tiny_model, translator):
+    long = "cat " * 300
+    length = len(tiny_model.tokenizer.encode(long.strip()))
+    for call in (lambda text: prepare(tiny_model, text), lambda text: translator.translate(["A dog.", text])):
+        with pytest.raises(SentenceTooLongError) as caught:
+            call(f"Lena sees you. {long}")
+        error = caught.value
+        assert (error.sentence_index, error.length, error.limit) == (1, length, 256)
+        assert "sentence 2 " in str(error)  # people count from one
+        assert str(length) in str(error)
+        assert "256" in str(error)
+
+
+def test_the_limit_itself_is_allowed(tiny_model):
+    config = dataclasses.replace(tiny_model.config, max_source_length=7)
+    model = dataclasses.replace(tiny_model, config=config)
+    texts = [" ".join(["you"] * n) for n in range(1, 12)]
+    lengths = [len(tiny_model.tokenizer.encode(text)) for text in texts]
+    assert 7 in lengths
+    assert max(lengths) > 7
+    for text, length in zip(texts, lengths, strict=True):
+        if length <= 7:
+            assert len(prepare(model, text).source_ids[0]) == length
+        else:
+            with pytest.raises(SentenceTooLongError):
+                prepare(model, text)
+
+
+@pytest.mark.parametrize(
+    ("max_target_length", "source_length", "expected"),
+    [(256, 1, 12), (256, 20, 50), (256, 122, 254), (256, 123, 255), (256, 250, 255), (8, 30, 7)],
+)
+def test_a_translation_may_be_10_tokens_and_twice_its_source_long(max_target_length, source_length, expected):
+    config = tiny_config(max_target_length=max_target_length)
+    assert default_max_length(config, source_length) == expected
+
+
+def test_the_default_limit_holds_for_each_sentence(endless_model):
+    text = "you"
+    translation = Translator(endless_model).translate([text])[0]
+    assert translation.finish_reason is LENGTH
+    assert translation.target_token_count == 10 + 2 * len(endless_model.tokenizer.encode(text))
+
+
+@pytest.mark.parametrize("max_length", [1, 4])
+def test_a_limit_of_the_callers_holds_for_each_sentence(endless_model, max_length):
+    for translation in Translator(endless_model).translate(mixed_texts(10), max_length=max_length):
+        assert translation.target_token_count == max_length * translation.sentence_count
+        assert translation.finish_reason is (LENGTH if translation.sentence_count else None)
+
+
+def test_a_limit_beyond_the_models_is_the_models(endless_model):
+    source_ids = tuple(endless_model.tokenizer.encode("you"))
+    result = Translator(endless_model).decode([source_ids], max_length=10_000)[0]
+    assert result.finish_reason is LENGTH
+    assert len(result.token_ids) == endless_model.config.max_target_length - 1
