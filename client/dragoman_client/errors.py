@@ -135,7 +135,7 @@ def error_from_call(
         text_offset: Where the call's first text stands among the texts that the caller gave.
     """
     code: grpc.StatusCode = call.code() or grpc.StatusCode.UNKNOWN
-    trailers = dict(call.trailing_metadata() or ())
+    trailers = dict(tuple(call.trailing_metadata() or ()))  # asyncio's has keys() of its own kind
     details = _read_details(trailers.get("grpc-status-details-bin"))
     message = _message(code, call.details() or "", details, address, timeout)
     return ERROR_OF_CODE.get(code, ServerError)(

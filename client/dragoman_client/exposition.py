@@ -8,7 +8,8 @@ from http.client import HTTPException
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
-_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?")
+_NUMBER = r"NaN|[+-]?(?:Inf|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+_SAMPLE = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{(.*)\}})?\s+({_NUMBER})(?:\s+-?\d+)?")
 _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 

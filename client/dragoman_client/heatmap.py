@@ -63,7 +63,7 @@ class Palette:
 
     def legend(self, highest: float) -> Text:
         """Returns the scale, from 0 to the highest weight drawn."""
-        scale = Text("0 ", "dim")
+        scale = Text().append("0 ", "dim")
         for step in range(8):
             scale.append_text(self.cell(step / 7, 2))
         return scale.append(f" {highest:.2f}", "dim")

@@ -110,10 +110,12 @@ def _read_ahead(windows: Iterator[Window]) -> asyncio.Queue[Window | Exception |
                 item = next(windows, None)
             except Exception as error:  # whatever it is, the job's end is told of it
                 item = error
+            putting = queue.put(item)
             try:
-                asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
+                asyncio.run_coroutine_threadsafe(putting, loop).result()
             except (RuntimeError, CancelledError):
-                return  # the job is over before its input is
+                putting.close()  # the job is over before its input is
+                return
             if not isinstance(item, Window):
                 return
 

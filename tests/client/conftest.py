@@ -1,7 +1,6 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from tests.client.command_line import Result, invoke
 from tests.client.scripted_server import ScriptedServer, serve
 

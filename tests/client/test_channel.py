@@ -2,10 +2,10 @@ import json
 
 import grpc
 import pytest
+from tests.client.scripted_server import ScriptedServer, failure
 
 from dragoman import v1
 from dragoman_client import OverloadedError, Translator, UnavailableError, channel
-from tests.client.scripted_server import ScriptedServer, failure
 
 AT_ONCE = (("grpc-retry-pushback-ms", "1"),)
 NEVER = (("grpc-retry-pushback-ms", "-1"),)
@@ -31,9 +31,7 @@ def test_call_that_fails_twice_succeeds_at_the_third_attempt(
         (grpc.StatusCode.RESOURCE_EXHAUSTED, OverloadedError),
     ],
 )
-def test_four_attempts_are_all(
-    server: ScriptedServer, code: grpc.StatusCode, kind: type[Exception]
-) -> None:
+def test_four_attempts_are_all(server: ScriptedServer, code: grpc.StatusCode, kind: type[Exception]) -> None:
     server.script.failures = [failure(code, "not now", trailers=AT_ONCE)] * 9
 
     with Translator(server.address) as translator, pytest.raises(kind):

@@ -1,5 +1,6 @@
 import grpc
 import pytest
+from tests.client.scripted_server import ScriptedServer, failure
 
 from dragoman_client import (
     DeadlineExceededError,
@@ -13,7 +14,6 @@ from dragoman_client import (
     UnavailableError,
     errors,
 )
-from tests.client.scripted_server import ScriptedServer, failure
 
 NOT_RETRIED = (("grpc-retry-pushback-ms", "-1"),)
 
@@ -89,7 +89,9 @@ def test_error_knows_the_request_id_that_was_sent_when_none_comes_back(server: S
 class _Call(grpc.RpcError):
     """An error of gRPC's own making."""
 
-    def __init__(self, code: grpc.StatusCode, details: str, trailers: tuple[tuple[str, bytes], ...] = ()) -> None:
+    def __init__(
+        self, code: grpc.StatusCode, details: str, trailers: tuple[tuple[str, bytes], ...] = ()
+    ) -> None:
         self._answers = code, details, trailers
 
     def code(self) -> grpc.StatusCode:

@@ -16,7 +16,9 @@ PLAIN = {"source_language": None, "target_language": None, "model": None, "optio
 
 
 def chunks_of(texts: list[str], **changes: object) -> list[TranslateChunk]:
-    return build_translate_chunks(texts, **{**PLAIN, "include_tokens": False, "split": "sentences", **changes})  # type: ignore[arg-type]
+    return build_translate_chunks(
+        texts, **{**PLAIN, "include_tokens": False, "split": "sentences", **changes}
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,9 @@ def test_attention_request_holds_the_given_translation_even_when_empty() -> None
 
 
 def test_lone_surrogate_is_refused_with_its_place() -> None:
-    with pytest.raises(InvalidRequestError, match=r"texts\[1\] holds the lone surrogate U\+D83D at position 2") as caught:
+    with pytest.raises(
+        InvalidRequestError, match=r"texts\[1\] holds the lone surrogate U\+D83D at position 2"
+    ) as caught:
         chunks_of(["fine 🙂", "ab\ud83dcd"])
 
     assert caught.value.field_violations[0].field == "texts[1]"

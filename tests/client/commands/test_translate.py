@@ -1,0 +1,210 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.client.command_line import Result, invoke
+from tests.client.scripted_server import ScriptedServer, failure
+
+from dragoman import v1
+
+Dragoman = Callable[..., Result]
+
+
+def test_each_argument_is_a_text(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "Hello there", "", "two\nlines")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.decode() == "<Hello there>\n\n<two\nlines>\n"
+
+
+def test_standard_input_gives_a_line_for_a_line(dragoman: Dragoman) -> None:
+    data = b"\xef\xbb\xbfone\r\n\n  \ntw\xe2\x80\xa8o\n\0\nlast"
+
+    result = dragoman("translate", stdin=data)
+
+    assert result.lines == ["<one>", "", "  ", "<tw\u2028o>", "<\0>", "<last>"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    lines=st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=40)
+)
+def test_as_many_lines_come_out_as_went_in_whatever_they_hold(
+    server: ScriptedServer, lines: list[str]
+) -> None:
+    data = "".join(f"{line}\r\n" for line in lines).encode()
+
+    result = invoke("translate", "--server", server.address, stdin=b"\xef\xbb\xbf" + data if lines else data)
+
+    assert result.exit_code == 0
+    assert result.lines == [f"<{line}>" if line.strip() else line for line in lines]
+
+
+def test_line_end_that_a_model_makes_up_does_not_split_a_line(
+    server: ScriptedServer, dragoman: Dragoman
+) -> None:
+    server.script.translate = lambda text: f"{text}\nmore"
+
+    assert dragoman("translate", stdin=b"a\nb\n").lines == ["a more", "b more"]
+
+
+def test_file_is_translated_into_a_file(dragoman: Dragoman, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"".join(b"line %d\n" % number for number in range(700)))
+
+    result = dragoman("translate", "--input", str(source), "--output", str(target))
+
+    assert (result.exit_code, result.stdout) == (0, b"")
+    assert target.read_bytes() == b"".join(b"<line %d>\n" % number for number in range(700))
+
+
+def test_json_is_one_object_a_line(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--json", "--tokens", stdin="a\u2028ü\n\n".encode())
+
+    first, second = map(json.loads, result.lines)
+    assert first["source"] == "a\u2028ü"
+    assert first["text"] == "<a\u2028ü>"
+    assert first["tokens"][0] == {
+        "piece": "▁<a\u2028ü>",
+        "log_probability": -0.25,
+        "span": {"start": 0, "end": 5},
+    }
+    assert (second["text"], second["finish_reason"], second["score"]) == ("", "BLANK", None)
+    assert len(result.stdout.decode().splitlines()) == 2
+
+
+def test_json_goes_into_the_output_file_too(dragoman: Dragoman, tmp_path: Path) -> None:
+    target = tmp_path / "out.jsonl"
+
+    assert dragoman("translate", "Hi", "--json", "--output", str(target)).stdout == b""
+    assert json.loads(target.read_text())["text"] == "<Hi>"
+
+
+def test_tokens_stand_below_the_translation(dragoman: Dragoman) -> None:
+    lines = dragoman("translate", "--tokens", "Hi").lines
+
+    assert lines[0] == "<Hi>"
+    assert [line.split() for line in lines[1:]] == [["77.9%", "▁<Hi>"], ["88.2%", "</s>"]]
+
+
+def test_options_reach_the_server(server: ScriptedServer, dragoman: Dragoman) -> None:
+    dragoman(
+        "translate", "Hi", "--max-length", "9", "--source-language", "en-GB", "--target-language", "de",
+        "--model", "en-de", "--split", "none",
+    )  # fmt: skip
+
+    [request] = server.script.requests
+    assert request.options == v1.DecodingOptions(max_decoding_length=9)
+    assert (request.source_language_code, request.target_language_code) == ("en-GB", "de")
+    assert (request.model, request.split) == ("en-de", v1.TextSplit.TEXT_SPLIT_NONE)
+
+
+def test_options_come_from_the_environment(
+    server: ScriptedServer, dragoman: Dragoman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_MAX_LENGTH", "7")
+    monkeypatch.setenv("DRAGOMAN_MODEL_NAME", "xx")
+
+    dragoman("translate", "Hi")
+
+    assert server.script.requests[0].options.max_decoding_length == 7
+    assert server.script.requests[0].model == "xx"
+
+
+def test_translation_that_may_be_cut_is_said_so(server: ScriptedServer, dragoman: Dragoman) -> None:
+    server.script.finish_reason = v1.FinishReason.FINISH_REASON_LENGTH
+
+    result = dragoman("translate", stdin=b"\na\n")
+
+    assert result.exit_code == 0
+    assert result.stderr == "Warning: line 2: the translation reached its length limit and may be cut\n"
+
+
+def test_line_that_is_not_utf8_is_named_and_those_before_it_are_translated(dragoman: Dragoman) -> None:
+    result = dragoman("translate", stdin=b"one\ntwo\nthr\xffee\nfour\n")
+
+    assert result.exit_code == 1
+    assert result.lines == ["<one>", "<two>"]
+    assert result.stderr.startswith("Error: line 3 is not UTF-8")
+
+
+def test_line_that_the_server_refuses_is_named(server: ScriptedServer, dragoman: Dragoman) -> None:
+    def refuse_second_call(request: v1.TranslateTextRequest) -> None:
+        if "bad" in request.texts:
+            index = list(request.texts).index("bad")
+            server.script.failures.append(
+                failure(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"texts[{index}]: 300 tokens, at most 256", reason="X"
+                )
+            )
+
+    server.script.before_translate = refuse_second_call
+
+    result = dragoman("translate", stdin=b"fine\n" * 200 + b"bad\n")
+
+    assert result.exit_code == 1
+    assert result.lines == ["<fine>"] * 128
+    assert result.stderr == "Error: line 201: 300 tokens, at most 256; lines 1 to 128 are done\n"
+
+
+def test_nothing_in_gives_nothing_out(dragoman: Dragoman) -> None:
+    result = dragoman("translate", stdin=b"")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, b"", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["Hi", "--input", "file"], "give TEXT or --input, not both"),
+        (["--tokens"], "with a file add --json"),
+        (["--max-length", "0", "Hi"], "0 is not in the range"),
+        (["--max-length", "many", "Hi"], "'many' is not a valid integer"),
+        (["--split", "words", "Hi"], "'words' is not one of"),
+        (["--server", "nowhere", "Hi"], "'nowhere' is not HOST:PORT"),
+        (["--timeout", "0", "Hi"], "not in the range"),
+        (["--timeout", "nan", "Hi"], "not a number of seconds"),
+        (["--no-such-option"], "No such option"),
+        (["\udcff"], "TEXT number 1 holds the lone surrogate U+DCFF"),
+    ],
+)
+def test_bad_usage_exits_2_with_a_sentence(dragoman: Dragoman, arguments: list[str], reason: str) -> None:
+    result = dragoman("translate", *arguments)
+
+    assert result.exit_code == 2
+    assert reason in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["no-such-file", ".", "no/such/file"])
+def test_input_that_cannot_be_opened_exits_1_and_makes_no_output(
+    dragoman: Dragoman, tmp_path: Path, name: str
+) -> None:
+    output = tmp_path / "out"
+
+    result = dragoman("translate", "--input", str(tmp_path / name), "--output", str(output))
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {tmp_path}")
+    assert not output.exists()
+
+
+def test_input_is_never_overwritten(dragoman: Dragoman, tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("precious\n")
+
+    result = dragoman("translate", "--input", str(path), "--output", str(path))
+
+    assert result.exit_code == 2
+    assert path.read_text() == "precious\n"
+
+
+def test_missing_server_exits_1_with_what_to_do(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--server", "127.0.0.1:1", "Hi")
+
+    assert result.exit_code == 1
+    assert result.stderr == "Error: no server answers at 127.0.0.1:1; start one with `dragoman-server`\n"

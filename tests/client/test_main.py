@@ -1,0 +1,170 @@
+"""What the operating system sees of the command: streams, signals, exit codes."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.client.command_line import Result
+from tests.client.scripted_server import ScriptedServer
+
+Dragoman = Callable[..., Result]
+
+
+@pytest.fixture
+def environment(server: ScriptedServer) -> dict[str, str]:
+    path = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": path, "DRAGOMAN_SERVER": server.address, "TERM": "xterm-256color"}
+
+
+COMMAND = [sys.executable, "-m", "dragoman_client"]
+
+
+def test_standard_input_to_standard_output(environment: dict[str, str]) -> None:
+    result = subprocess.run(
+        [*COMMAND, "translate"],
+        input="eins\nzwei ü".encode(),
+        capture_output=True,
+        env=environment,
+        timeout=30,
+    )
+
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.decode() == "<eins>\n<zwei ü>\n"
+
+
+def test_output_is_utf8_in_every_locale(environment: dict[str, str]) -> None:
+    environment |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    translated = subprocess.run(
+        [*COMMAND, "translate"], input="ü".encode(), capture_output=True, env=environment, timeout=30
+    )
+    drawn = subprocess.run([*COMMAND, "attention", "a b"], capture_output=True, env=environment, timeout=30)
+
+    assert translated.stdout.decode() == "<ü>\n"
+    assert drawn.returncode == 0
+
+
+def test_bytes_that_are_no_text_exit_2(environment: dict[str, str]) -> None:
+    result = subprocess.run(
+        [*map(os.fsencode, COMMAND), b"translate", b"\xff"], capture_output=True, env=environment, timeout=30
+    )
+
+    assert result.returncode == 2
+    assert b"lone surrogate" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def test_reader_that_has_seen_enough_is_left_in_peace(environment: dict[str, str], tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.write_bytes(b"some line\n" * 20_000)
+    process = subprocess.Popen(
+        [*COMMAND, "translate", "--input", str(many)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    assert process.stdout
+    assert process.stderr
+    assert process.stdout.readline() == b"<some line>\n"
+    process.stdout.close()
+
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_interrupt_is_quiet_and_exits_130(environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "translate"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        bufsize=0,
+    )
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(b"first\n")
+    assert process.stdout.readline() == b"<first>\n"  # it runs, and waits for the next line
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert errors == b""
+
+
+def test_person_at_a_terminal_gets_each_answer_at_once(environment: dict[str, str]) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "translate"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    os.close(theirs)
+    assert process.stdout
+    assert process.stderr
+    with os.fdopen(ours, "wb", buffering=0) as keyboard:
+        for text in (b"first", b"second"):
+            keyboard.write(text + b"\n")
+            assert process.stdout.readline() == b"<" + text + b">\n"
+        keyboard.write(b"\x04")
+        assert process.wait(30) == 0
+    assert b"end with Ctrl-D" in process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_bar_is_drawn_on_a_terminal_and_only_there(environment: dict[str, str], tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"line\n" * 300)
+    ours, theirs = pty.openpty()
+    process = subprocess.run(
+        [*COMMAND, "translate", "--input", str(lines)],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment,
+        timeout=30,
+    )
+    os.close(theirs)
+    shown = _read_all(ours)
+
+    assert process.stdout == b"<line>\n" * 300
+    assert "100%" in shown
+    assert "sentences/s" in shown
+    assert "300 lines" in shown
+
+
+def _read_all(descriptor: int) -> str:
+    data = b""
+    with os.fdopen(descriptor, "rb", buffering=0) as terminal:
+        try:
+            while piece := terminal.read(1 << 16):
+                data += piece
+        except OSError:  # Linux says the end of a pseudo-terminal so
+            pass
+    return data.decode()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["translate", "--help"], ["--version"]])
+def test_help_and_version_go_to_standard_output(dragoman: Dragoman, arguments: list[str]) -> None:
+    result = dragoman(*arguments)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert b"dragoman" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["translate", "attention", "models", "status"])
+def test_help_names_the_environment_twin_of_every_option(dragoman: Dragoman, command: str) -> None:
+    shown = dragoman(command, "--help").stdout.decode()
+
+    options = [line for line in shown.splitlines() if line.startswith("  --")]
+    assert len(options) > 4
+    assert " ".join(shown.split()).replace(" ", "").count("envvar:DRAGOMAN_") == len(options)
+
+
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["--no-such-option"], []])
+def test_bad_usage_exits_2(dragoman: Dragoman, arguments: list[str]) -> None:
+    assert dragoman(*arguments).exit_code == 2

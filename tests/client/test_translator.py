@@ -1,0 +1,216 @@
+import inspect
+import socket
+import threading
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from tests.client.scripted_server import DIGEST, ScriptedServer, failure
+
+from dragoman import v1
+from dragoman_client import (
+    AsyncTranslator,
+    DeadlineExceededError,
+    DecodingOptions,
+    FinishReason,
+    InvalidRequestError,
+    LanguagePair,
+    ScoredToken,
+    ServerError,
+    ServingStatus,
+    TextSpan,
+    Translation,
+    Translator,
+    UnavailableError,
+)
+
+
+def test_text_gives_a_translation_and_a_list_a_list(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        one = translator.translate("Hello")
+        several = translator.translate(["a", "b"])
+        none = translator.translate([])
+
+    assert one == Translation(
+        text="<Hello>",
+        finish_reason=FinishReason.EOS,
+        score=-1.5,
+        normalized_score=-0.5,
+        source_token_count=4,
+        target_token_count=3,
+        sentence_count=1,
+        tokens=(),
+        model="en-de",
+        model_digest=DIGEST,
+    )
+    assert str(one) == "<Hello>"
+    assert [translation.text for translation in several] == ["<a>", "<b>"]
+    assert none == []
+
+
+def test_blank_text_comes_back_without_scores(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        blank = translator.translate(" \n")
+
+    assert (blank.text, blank.finish_reason) == (" \n", FinishReason.BLANK)
+    assert (blank.score, blank.normalized_score) == (None, None)
+
+
+def test_tokens_come_when_asked_for(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        translation = translator.translate("Hi", include_tokens=True)
+
+    assert translation.tokens == (
+        ScoredToken("▁<Hi>", -0.25, TextSpan(0, 4)),
+        ScoredToken("</s>", -0.125, None),
+    )
+
+
+def test_long_list_comes_back_in_order_through_several_calls(server: ScriptedServer) -> None:
+    texts = [f"text {number}" for number in range(600)]
+
+    with Translator(server.address) as translator:
+        translations = translator.translate(texts)
+
+    assert [translation.text for translation in translations] == [f"<{text}>" for text in texts]
+    assert [len(request.texts) for request in server.script.requests] == [256, 256, 88]
+
+
+def test_error_in_a_later_call_names_the_callers_text(server: ScriptedServer) -> None:
+    def refuse_second_call(request: v1.TranslateTextRequest) -> None:
+        if request.texts[0] == "text 256":
+            message = "texts[3]: 300 tokens, at most 256"
+            server.script.failures.append(
+                failure(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    message,
+                    reason="INVALID_ARGUMENT",
+                    violations={"texts[3]": "300 tokens"},
+                )
+            )
+
+    server.script.before_translate = refuse_second_call
+
+    with (
+        Translator(server.address) as translator,
+        pytest.raises(InvalidRequestError, match=r"texts\[259\]") as caught,
+    ):
+        translator.translate([f"text {number}" for number in range(300)])
+
+    assert caught.value.field_violations[0].field == "texts[259]"
+
+
+def test_options_travel(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        translator.translate(
+            "Hi", options=DecodingOptions(max_decoding_length=9), split="none", model="en-de"
+        )
+
+    [request] = server.script.requests
+    assert request.options.max_decoding_length == 9
+    assert request.split == v1.TextSplit.TEXT_SPLIT_NONE
+    assert request.model == "en-de"
+
+
+def test_missing_server_is_an_error_soon() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can answer there
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        started = time.monotonic()
+        with Translator(address) as translator, pytest.raises(UnavailableError) as caught:
+            translator.translate("Hello")
+
+    assert time.monotonic() - started < 3
+    assert str(caught.value) == f"no server answers at {address}; start one with `dragoman-server`"
+
+
+def test_timeout_of_the_call_counts_and_reaches_the_server(server: ScriptedServer) -> None:
+    released = threading.Event()
+    server.script.before_translate = lambda request: released.wait(10) and None
+
+    with Translator(server.address, timeout=50) as translator:
+        with pytest.raises(DeadlineExceededError, match=r"within 0\.05 seconds"):
+            translator.translate("Hello", timeout=0.05)
+        released.set()
+        translator.translate("Hello")
+
+    assert server.script.deadlines[0] <= 0.05
+    assert 40 < server.script.deadlines[1] < 55
+
+
+def test_metadata_travels_with_every_call(server: ScriptedServer) -> None:
+    with Translator(server.address, metadata=[("x-request-id", "mine")]) as translator:
+        translator.translate("Hello")
+
+    assert server.script.request_ids == ["mine"]
+
+
+def test_closed_translator_says_so(server: ScriptedServer) -> None:
+    translator = Translator(server.address)
+    translator.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        translator.translate("Hello")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_impossible_timeout_is_refused(timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        Translator(timeout=timeout)
+
+
+def test_translations_that_are_missing_are_the_servers_fault(server: ScriptedServer) -> None:
+    def lose_one(request: v1.TranslateTextRequest) -> None:
+        del request.texts[0]
+
+    server.script.before_translate = lose_one
+
+    with (
+        Translator(server.address) as translator,
+        pytest.raises(ServerError, match="1 translations of 2 texts"),
+    ):
+        translator.translate(["a", "b"])
+
+
+def test_models_are_listed_with_limits(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        models = translator.models()
+
+    assert len(models) == 1
+    assert models.models[0].name == "en-de"
+    assert models.models[0].language_pairs == (LanguagePair("en", "de"),)
+    assert models.models[0].parameter_count == 7_375_360
+    assert models.limits.max_text_count == 256
+
+
+def test_health_is_of_the_server_or_of_a_model(server: ScriptedServer) -> None:
+    server.health.set("en-de", health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    with Translator(server.address) as translator:
+        assert translator.health() is ServingStatus.SERVING
+        assert translator.health("en-de") is ServingStatus.NOT_SERVING
+        assert translator.health("xx-yy") is ServingStatus.SERVICE_UNKNOWN
+
+
+def test_one_translator_serves_several_threads(server: ScriptedServer) -> None:
+    results: list[str] = []
+    with Translator(server.address) as translator:
+
+        def translate(text: str) -> None:
+            results.append(translator.translate(text).text)
+
+        threads = [threading.Thread(target=translate, args=(f"{n}",)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert sorted(results) == sorted(f"<{n}>" for n in range(16))
+
+
+@pytest.mark.parametrize("method", ["translate", "attention", "models", "health", "close"])
+def test_both_translators_take_the_same_arguments(method: str) -> None:
+    blocking, asynchronous = getattr(Translator, method), getattr(AsyncTranslator, method)
+
+    assert inspect.signature(blocking) == inspect.signature(asynchronous)
