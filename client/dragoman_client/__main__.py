@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 # gRPC's own lines on standard error would stand between ours; ours say the same in words.
@@ -9,14 +10,12 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 
-from dragoman_client.commands import dragoman
+from dragoman_client.commands import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, dragoman
 from dragoman_client.errors import DragomanError
 from dragoman_client.exposition import MetricsError
 from dragoman_client.lines import LineError
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130  # 128 + SIGINT
-EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -25,6 +24,9 @@ def run(arguments: list[str] | None = None) -> int:
     Args:
         arguments: Without the program's name; None takes the process's.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows a question mark
     try:
         result = dragoman.main(arguments, prog_name="dragoman", standalone_mode=False)
         sys.stdout.flush()
@@ -37,7 +39,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more when it flushes at the end.
+        # What is still in the buffer has no reader; Python would complain of that, too, when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:

@@ -11,7 +11,39 @@ from dragoman_client.words import Matrix
 PLAIN = Palette(colored=False)
 COLORED = Palette(colored=True)
 THREE = ["Tom", "likes", "tea."]
-THIRTY = ["When", "the", "old", "man", "who", "lives", "next", "to", "the", "big", "church", "opened", "his", "window", "this", "morning,", "he", "saw", "that", "it", "had", "been", "snowing", "all", "night", "long", "and", "that", "nobody", "was", "outside."]
+THIRTY = [
+    "When",
+    "the",
+    "old",
+    "man",
+    "who",
+    "lives",
+    "next",
+    "to",
+    "the",
+    "big",
+    "church",
+    "opened",
+    "his",
+    "window",
+    "this",
+    "morning,",
+    "he",
+    "saw",
+    "that",
+    "it",
+    "had",
+    "been",
+    "snowing",
+    "all",
+    "night",
+    "long",
+    "and",
+    "that",
+    "nobody",
+    "was",
+    "outside.",
+]
 
 
 def diagonal(words: list[str]) -> Matrix:

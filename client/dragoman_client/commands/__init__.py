@@ -1,6 +1,7 @@
 """The commands of ``dragoman``, a module each."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
@@ -10,6 +11,9 @@ from dragoman_client.commands.shared import shared_options
 from dragoman_client.commands.status import status
 from dragoman_client.commands.translate import translate
 
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
 
 def _version() -> str:
     try:
@@ -18,7 +22,22 @@ def _version() -> str:
         return "unknown"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """Ends well when a person has seen enough: Ctrl-C, or a reader that closed our pipe."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; click itself would print an empty line, or exit as for a job that failed."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            raise click.exceptions.Exit(EXIT_BROKEN_PIPE) from None
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(_version(), prog_name="dragoman")
 @shared_options
 def dragoman() -> None:

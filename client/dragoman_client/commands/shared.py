@@ -53,7 +53,7 @@ class Shared:
         color_system: Literal["auto", "256", "truecolor"] = "auto"
         if self.color == "always":  # a pipe says nothing about what is at its end
             color_system = "truecolor" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "256"
-        return Console(
+        return _Console(
             file=sys.stderr if stderr else None,
             force_terminal=True if self.color == "always" else None,
             color_system=None if colorless else color_system,
@@ -86,6 +86,14 @@ def option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
 def is_terminal(stream: TextIO) -> bool:
     """Says whether a person reads the stream."""
     return not stream.closed and stream.isatty()
+
+
+class _Console(Console):
+    """A console that leaves the end of a pipe to the program, where rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises the BrokenPipeError that is being handled."""
+        raise  # noqa: PLE0704 - rich calls this while it handles one
 
 
 class Seconds(click.FloatRange):
