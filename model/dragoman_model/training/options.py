@@ -68,8 +68,13 @@ class TrainingOptions:
                 raise ValueError(f"{name} is {value}; it must lie between {low:g} and {high:g}")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"precision is {self.precision!r}; it must be auto, float32 or bfloat16")
-        if len(self.adam_betas) != 2 or not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise ValueError(f"adam_betas is {self.adam_betas!r}; it must be two numbers from 0 to below 1")
+        betas: object = self.adam_betas
+        if (
+            not isinstance(betas, tuple)
+            or len(betas) != 2
+            or not all(isinstance(beta, (int, float)) and 0 <= beta < 1 for beta in betas)
+        ):
+            raise ValueError(f"adam_betas is {betas!r}; it must be two numbers from 0 to below 1")
 
 
 def training_options(table: Mapping[str, object]) -> TrainingOptions:
