@@ -2,117 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import click
-
-from dragoman_server.app import check_addresses, load_models, serve
-from dragoman_server.config import (
-    LOG_FORMATS,
-    LOG_LEVELS,
-    PRECISIONS,
-    ServerConfig,
-    read_config_file,
-)
-from dragoman_server.errors import ConfigError, StartError
-from dragoman_server.logs import set_up_logging
-
-PROGRAM = "dragoman-server"
-DEFAULTS = ServerConfig()
-
-
-def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Makes the file's settings the defaults that flags and environment override."""
-    if path is not None:
-        context.default_map = read_config_file(path)
-
-
-_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-
-
-def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
-    """Returns an option with its twin in the environment and the default of ``ServerConfig``."""
-    field = name.replace("-", "_")
-    return click.option(
-        f"--{name}",
-        field,
-        type=kind,
-        default=getattr(DEFAULTS, field),
-        envvar=f"DRAGOMAN_{field.upper()}",
-        show_envvar=True,
-        help=text,
-        **{"show_default": True, **more},
-    )
-
-
-@click.command(
-    name=PROGRAM, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="DRAGOMAN_CONFIG",
-    show_envvar=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_read_config,
-    help="TOML file with any of the settings below, dashes written as underscores. Flags and environment win over it.",
-)
-@_option(
-    "model",
-    click.Path(path_type=Path),
-    "Model directory; repeatable.",
-    multiple=True,
-    show_default="the bundled one",
-)
-@_option("listen", str, "HOST:PORT of gRPC; port 0 takes a free one.")
-@_option("http", str, 'HOST:PORT of /metrics, /healthz and /readyz; "" turns them off.')
-@_option("device", str, "auto, cpu, cuda or cuda:N.")
-@_option("precision", click.Choice(PRECISIONS), "Precision of the computation.")
-@_option("threads", int, "Threads of one tensor operation; 0: from the CPU quota.")
-@_option("max-batch-size", int, "Sentences decoded at once, for each model.")
-@_option("max-queue-size", int, "Sentences that may wait, for each model.")
-@_option("max-prefill-tokens", int, "Source tokens encoded between two decoding steps, padding included.")
-@_option("max-attention-calls", int, "DumpAttention calls served at once, for each model.")
-@_option("max-text-count", int, "Texts in one call.")
-@_option("max-text-characters", int, "Unicode code points in one text.")
-@_option("grace-seconds", float, "Seconds that running calls get to end after SIGTERM.")
-@_option("log-format", click.Choice(LOG_FORMATS), "Format of the log on standard error.")
-@_option("log-level", click.Choice(LOG_LEVELS), "Least level that is logged.")
-@click.version_option(package_name="dragoman", prog_name=PROGRAM)
-def command(**settings: Any) -> None:
-    """Serves translation models over gRPC until SIGTERM or Ctrl-C, then lets running calls end.
-
-    Prints one line with the addresses when it is ready; everything else goes to standard error.
-    """
-    config = ServerConfig(**settings)
-    set_up_logging(config.log_format, config.log_level)
-    check_addresses(config)
-    asyncio.run(serve(config, load_models(config)))
 
 
 def main() -> None:
-    """Runs the command; a mistake gets one line, and exit code 2 for bad usage or 1 for a start that failed."""
+    """Runs the server; where only the client is installed, says what is missing."""
     try:
-        code = command.main(prog_name=PROGRAM, standalone_mode=False)
-    except click.ClickException as error:
-        sys.exit(_complain(error.format_message(), error.exit_code))
-    except ConfigError as error:
-        sys.exit(_complain(str(error), 2))
-    except StartError as error:
-        sys.exit(_complain(str(error), 1))
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(_complain("interrupted", 130))
-    sys.exit(code)
-
-
-def _complain(message: str, code: int) -> int:
-    print(f"{PROGRAM}: error: {' '.join(message.split())}", file=sys.stderr)
-    return code
+        from dragoman_server.command import main as serve  # noqa: PLC0415 - may not be installed
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("dragoman"):
+            raise
+        print(
+            f"dragoman-server: error: {error.name} is not installed; pip install 'dragoman[server]'",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    serve()
 
 
 if __name__ == "__main__":

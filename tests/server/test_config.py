@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from dragoman_server import __main__ as program
+from dragoman_server import command as program
 from dragoman_server.config import ServerConfig, read_config_file, split_address
 from dragoman_server.errors import ConfigError
 
@@ -123,3 +125,14 @@ def test_every_setting_is_a_flag_with_a_twin_in_the_environment():
         flag = flags[field.name]
         assert flag.opts == [f"--{field.name.replace('_', '-')}"]
         assert flag.envvar == f"DRAGOMAN_{field.name.upper()}"
+
+
+def test_a_base_install_says_what_the_server_needs() -> None:
+    without_torch = (
+        "import sys; sys.modules['torch'] = None; from dragoman_server.__main__ import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", without_torch], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr == "dragoman-server: error: torch is not installed; pip install 'dragoman[server]'\n"
