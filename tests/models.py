@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.model.made_up import made_up_pairs
 
 from dragoman_model.checkpoint import named_weights, save_model
 from dragoman_model.config import ModelConfig
@@ -16,6 +15,7 @@ from dragoman_model.tokenizer import TOKENIZER_FILE
 from dragoman_model.training.recipe import AugmentationOptions, TokenizerOptions
 from dragoman_model.training.vocabulary import train_tokenizer
 from dragoman_model.transformer import Transformer
+from tests.model.made_up import made_up_pairs
 
 TINY_VOCAB_SIZE = 384
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.client.command_line import Result, invoke
 from tests.client.scripted_server import ScriptedServer, serve
 

@@ -4,7 +4,6 @@ import threading
 
 import grpc
 import pytest
-from tests.client.scripted_server import ScriptedServer, failure
 
 from dragoman import v1
 from dragoman_client import (
@@ -14,6 +13,7 @@ from dragoman_client import (
     ServingStatus,
     UnavailableError,
 )
+from tests.client.scripted_server import ScriptedServer, failure
 
 
 async def test_text_gives_a_translation_and_a_list_a_list(server: ScriptedServer) -> None:

@@ -3,11 +3,11 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.client.scripted_server import NUM_HEADS, NUM_LAYERS, ScriptedServer, attention_of
 
 from dragoman import v1
 from dragoman_client import Attention, ServerError, TextSpan, Translator
 from dragoman_client.attention import AttentionReader
+from tests.client.scripted_server import NUM_HEADS, NUM_LAYERS, ScriptedServer, attention_of
 
 TEXT = "A girl reads."
 

@@ -2,10 +2,10 @@ import json
 
 import grpc
 import pytest
-from tests.client.scripted_server import ScriptedServer, failure
 
 from dragoman import v1
 from dragoman_client import OverloadedError, Translator, UnavailableError, channel
+from tests.client.scripted_server import ScriptedServer, failure
 
 AT_ONCE = (("grpc-retry-pushback-ms", "1"),)
 NEVER = (("grpc-retry-pushback-ms", "-1"),)

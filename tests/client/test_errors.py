@@ -1,6 +1,5 @@
 import grpc
 import pytest
-from tests.client.scripted_server import ScriptedServer, failure
 
 from dragoman_client import (
     DeadlineExceededError,
@@ -14,6 +13,7 @@ from dragoman_client import (
     UnavailableError,
     errors,
 )
+from tests.client.scripted_server import ScriptedServer, failure
 
 NOT_RETRIED = (("grpc-retry-pushback-ms", "-1"),)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.client.command_line import Result
 from tests.client.scripted_server import ScriptedServer
 

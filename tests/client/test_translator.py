@@ -6,7 +6,6 @@ import time
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from tests.client.scripted_server import DIGEST, ScriptedServer, failure
 
 from dragoman import v1
 from dragoman_client import (
@@ -24,6 +23,7 @@ from dragoman_client import (
     Translator,
     UnavailableError,
 )
+from tests.client.scripted_server import DIGEST, ScriptedServer, failure
 
 
 def test_text_gives_a_translation_and_a_list_a_list(server: ScriptedServer) -> None:

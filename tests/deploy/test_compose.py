@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from tests.deploy.files import DEPLOY, ROOT, RULES
-
 from dragoman_server.config import ServerConfig
+from tests.deploy.files import DEPLOY, ROOT, RULES
 
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()

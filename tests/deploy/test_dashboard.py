@@ -7,6 +7,9 @@ import re
 
 import pytest
 from prometheus_client import CollectorRegistry
+
+from dragoman_server.interceptors import ANSWERS
+from dragoman_server.metrics import Metrics
 from tests.deploy.files import (
     DASHBOARD,
     DEPLOY,
@@ -18,9 +21,6 @@ from tests.deploy.files import (
     panels,
     recorded_names,
 )
-
-from dragoman_server.interceptors import ANSWERS
-from dragoman_server.metrics import Metrics
 
 PROVISIONING = DEPLOY / "grafana/provisioning"
 

@@ -9,10 +9,6 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from tests.deploy.files import RULES, Expression, alert_names, expressions, recorded_names, variables
-from tests.deploy.prometheus import Prometheus, scraping, until
-from tests.integration.test_server_process import started
-from tests.models import make_tiny_model
 
 from dragoman.v1 import (
     DumpAttentionRequest,
@@ -21,6 +17,10 @@ from dragoman.v1 import (
     TranslationServiceStub,
 )
 from dragoman_client.exposition import fetch_metrics
+from tests.deploy.files import RULES, Expression, alert_names, expressions, recorded_names, variables
+from tests.deploy.prometheus import Prometheus, scraping, until
+from tests.integration.test_server_process import started
+from tests.models import make_tiny_model
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None,

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.deploy.files import PROMETHEUS, RULES, alert_names
 
 pytestmark = pytest.mark.skipif(

@@ -9,9 +9,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from tests.integration.servers import RunningServer, serving
-from tests.integration.test_server import refusal, violations
-from tests.models import make_tiny_model
 
 from dragoman.v1 import (
     AttentionHeader,
@@ -24,6 +21,9 @@ from dragoman.v1 import (
 from dragoman_model.batch import ForcedDecode, Plan, RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.translator import Translator
+from tests.integration.servers import RunningServer, serving
+from tests.integration.test_server import refusal, violations
+from tests.models import make_tiny_model
 
 
 @pytest.fixture(scope="module")

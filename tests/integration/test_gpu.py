@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 import torch
-from tests.integration.servers import serving
-from tests.models import make_tiny_model
 
 from dragoman.v1 import ListModelsRequest, TranslateTextRequest
 from dragoman_model.checkpoint import load_model
 from dragoman_model.translator import Translator
+from tests.integration.servers import serving
+from tests.models import make_tiny_model
 
 pytestmark = [
     pytest.mark.gpu,

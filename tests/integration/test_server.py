@@ -17,13 +17,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from tests.integration.servers import RunningServer, serving, until
-from tests.models import make_tiny_model
 
 from dragoman.v1 import FinishReason, ListModelsRequest, TextSplit, TranslateTextRequest
 from dragoman_model.batch import BatchOutput, Plan, RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.translator import Translator
+from tests.integration.servers import RunningServer, serving, until
+from tests.models import make_tiny_model
 
 SENTENCES = [
     "A girl is reading a book in the garden.",

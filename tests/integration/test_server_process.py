@@ -15,9 +15,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.models import make_tiny_model
 
 from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
+from tests.models import make_tiny_model
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "dragoman_server"]

@@ -1,12 +1,12 @@
 import pytest
 import torch
-from tests.model.made_up import made_up_pairs
-from tests.models import TINY_VOCAB_SIZE, make_tiny_model
 
 from dragoman_model.checkpoint import load_model
 from dragoman_model.tokenizer import Tokenizer
 from dragoman_model.training.recipe import TokenizerOptions
 from dragoman_model.training.vocabulary import train_tokenizer
+from tests.model.made_up import made_up_pairs
+from tests.models import TINY_VOCAB_SIZE, make_tiny_model
 
 torch.set_num_threads(1)  # tiny tensors: threads would only fight over the cores
 

@@ -2,10 +2,10 @@ import random
 
 import pytest
 import torch
-from tests.model.made_up import made_up_pairs
 
 from dragoman_model.batch import FinishReason, ForcedDecode, Plan, RunningBatch, Sequence, pad_ids
 from dragoman_model.errors import CacheFullError
+from tests.model.made_up import made_up_pairs
 
 
 @pytest.fixture

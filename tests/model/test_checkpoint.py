@@ -6,7 +6,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.models import make_tiny_model, tiny_config
 
 from dragoman_model.checkpoint import (
     CARD_FILE,
@@ -21,6 +20,7 @@ from dragoman_model.checkpoint import (
 )
 from dragoman_model.errors import DeviceError, ModelDirectoryError
 from dragoman_model.transformer import Transformer
+from tests.models import make_tiny_model, tiny_config
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@ import dataclasses
 import json
 
 import pytest
-from tests.models import tiny_config
 
 from dragoman_model.config import FORMAT_VERSION, ModelConfig, config_from_mapping, read_config
 from dragoman_model.errors import ModelDirectoryError
+from tests.models import tiny_config
 
 MINIMAL = {"language_pairs": (("en", "de"),), "source_vocab_size": 100, "target_vocab_size": 100}
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from tests.models import tiny_config
 from torch import nn
 
 from dragoman_model.attention import causal_mask
 from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual
+from tests.models import tiny_config
 
 # Odd and tiny: the gradient of every weight is compared with differences.
 TINY = tiny_config(d_model=4, d_ff=3, num_heads=2)

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.models import tiny_config
 from torch import nn
 
 from dragoman_model.attention import causal_mask
 from dragoman_model.layers import DecoderLayer, EncoderLayer
 from dragoman_model.transformer import Transformer
+from tests.models import tiny_config
 
 B, S, T, VOCAB_SIZE = 3, 7, 5, 37
 

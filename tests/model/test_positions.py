@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from tests.models import tiny_config
 
 from dragoman_model.positions import sinusoidal_positions
 from dragoman_model.transformer import Transformer
+from tests.models import tiny_config
 
 LAYOUTS = ["interleaved", "concatenated"]
 

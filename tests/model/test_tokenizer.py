@@ -3,12 +3,12 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model.made_up import made_up_pairs
 
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILE, UNK_ID, Tokenizer
 from dragoman_model.training.recipe import TokenizerOptions
 from dragoman_model.training.vocabulary import train_tokenizer
+from tests.model.made_up import made_up_pairs
 
 VOCAB_SIZE = 380
 

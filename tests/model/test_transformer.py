@@ -2,11 +2,11 @@ import math
 
 import pytest
 import torch
-from tests.models import tiny_config
 
 from dragoman_model.checkpoint import named_weights
 from dragoman_model.errors import CacheFullError
 from dragoman_model.transformer import AttentionRecord, Transformer
+from tests.models import tiny_config
 
 LENGTHS = (7, 3, 5)  # of the sources: B = 3, S = 7
 T = 6

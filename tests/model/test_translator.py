@@ -3,8 +3,6 @@ import dataclasses
 import random
 
 import pytest
-from tests.model.made_up import made_up_pairs
-from tests.models import tiny_config
 
 from dragoman_model.batch import FinishReason, RunningBatch
 from dragoman_model.errors import SentenceTooLongError
@@ -15,6 +13,8 @@ from dragoman_model.translator import (
     default_max_length,
     prepare,
 )
+from tests.model.made_up import made_up_pairs
+from tests.models import tiny_config
 
 EOS, LENGTH = FinishReason.EOS, FinishReason.LENGTH
 

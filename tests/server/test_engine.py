@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.server.fakes import FakeBatch, ManualClock
-from tests.server.test_scheduler import decode
 
 from dragoman_model.batch import Plan
 from dragoman_server.engine import Engine
@@ -18,6 +16,8 @@ from dragoman_server.errors import DeadlineError, DrainingError, InternalError, 
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Call
 from dragoman_server.scheduler import Scheduler, SchedulerLimits
+from tests.server.fakes import FakeBatch, ManualClock
+from tests.server.test_scheduler import decode
 
 Start = Callable[..., Engine]
 

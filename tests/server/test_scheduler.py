@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.server.fakes import EOS, FakeBatch, ManualClock
 
 from dragoman_model.batch import FinishReason, Plan
 from dragoman_server.errors import DeadlineError, InternalError, QueueFullError
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Attend, Call, Decode
 from dragoman_server.scheduler import Outcome, Scheduler, SchedulerLimits
+from tests.server.fakes import EOS, FakeBatch, ManualClock
 
 
 class Stage:

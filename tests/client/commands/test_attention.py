@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 from rich.cells import cell_len
+
 from tests.client.command_line import Result
 from tests.client.scripted_server import ScriptedServer
 

@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 from grpc_health.v1 import health_pb2
+
 from tests.client.command_line import Result
 from tests.client.scripted_server import ScriptedServer
 

@@ -6,10 +6,10 @@ import grpc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.client.command_line import Result, invoke
-from tests.client.scripted_server import ScriptedServer, failure
 
 from dragoman import v1
+from tests.client.command_line import Result, invoke
+from tests.client.scripted_server import ScriptedServer, failure
 
 Dragoman = Callable[..., Result]
 

@@ -7,10 +7,10 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import prometheus_client
 import pytest
 from rich.console import Console
-from tests.client.command_line import Result
 
 from dragoman_client.commands.watch import bars, duration, read_figures, watch_metrics
 from dragoman_client.exposition import Metrics, MetricsError
+from tests.client.command_line import Result
 
 Dragoman = Callable[..., Result]
 
@@ -108,14 +108,20 @@ def test_server_that_goes_away_is_waited_for() -> None:
     assert waits == [1, 1]
 
 
-def test_interrupt_ends_the_watch_well(monkeypatch: pytest.MonkeyPatch, http_address: str) -> None:
-    def interrupt(seconds: float) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("as_json", [False, True])
+def test_interrupt_ends_the_watch_well(monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    readings = iter([Metrics("")])
 
-    monkeypatch.setattr("dragoman_client.commands.watch.time.sleep", interrupt)
+    def read_once_then_interrupt(url: str, *, timeout: float) -> Metrics:
+        try:
+            return next(readings)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("dragoman_client.commands.watch.fetch_metrics", read_once_then_interrupt)
     screen = io.StringIO()
 
-    watch_metrics(http_address, Console(file=screen), interval=1, count=None, as_json=False)
+    watch_metrics("host:1", Console(file=screen), interval=0.001, count=None, as_json=as_json)
 
     assert screen.getvalue() == ""
 

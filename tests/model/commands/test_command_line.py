@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.models import make_tiny_model
 
 from dragoman_model.__main__ import run
+from tests.models import make_tiny_model
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import sys
 import time
 
 import pytest
-from tests.model.made_up import made_up_pairs
 
 from dragoman_model.training.augmentation import (
     augment,
@@ -20,6 +19,7 @@ from dragoman_model.training.augmentation import (
 )
 from dragoman_model.training.corpus import Pair
 from dragoman_model.training.recipe import AugmentationOptions
+from tests.model.made_up import made_up_pairs
 
 OFF = AugmentationOptions(
     drop_punctuation=0.0,

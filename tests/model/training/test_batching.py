@@ -2,13 +2,13 @@ import collections
 
 import pytest
 import torch
-from tests.model.made_up import made_up_pairs
-from tests.models import tiny_config
 
 from dragoman_model.tokenizer import EOS_ID
 from dragoman_model.training.batching import EncodedPair, encode_pairs, epoch_batches, group_pairs
 from dragoman_model.training.corpus import Pair
 from dragoman_model.training.recipe import AugmentationOptions
+from tests.model.made_up import made_up_pairs
+from tests.models import tiny_config
 
 CONFIG = tiny_config()
 AUGMENTATION = AugmentationOptions()

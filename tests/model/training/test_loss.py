@@ -1,11 +1,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.models import tiny_config
 
 from dragoman_model.training.batching import EncodedPair, group_pairs
 from dragoman_model.training.loss import label_smoothed_cross_entropy, summed_loss
 from dragoman_model.transformer import Transformer
+from tests.models import tiny_config
 
 VOCAB_SIZE = 37
 

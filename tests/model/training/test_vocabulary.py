@@ -1,10 +1,10 @@
 import pytest
-from tests.model.made_up import made_up_pairs
 
 from dragoman_model.errors import TrainingError
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.training.recipe import AugmentationOptions, TokenizerOptions
 from dragoman_model.training.vocabulary import train_tokenizer
+from tests.model.made_up import made_up_pairs
 
 OPTIONS = TokenizerOptions(vocab_size=380)
 
