@@ -1,0 +1,205 @@
+"""Our client and its command line against our server: the same wire seen from both ends."""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from dragoman_client import (
+    AsyncTranslator,
+    DecodingOptions,
+    FinishReason,
+    InvalidRequestError,
+    NotFoundError,
+    ServingStatus,
+    Translator,
+)
+from dragoman_model.checkpoint import load_model
+from tests.client.command_line import Result, invoke
+from tests.integration.servers import serving
+from tests.models import make_tiny_model
+
+TEXTS = ["A girl reads a book.", "", "Two cats. One dog!", "  \n ", "42 houses"]
+
+
+class Addresses:
+    def __init__(self, grpc: str, http: str) -> None:
+        self.grpc = grpc
+        self.http = http
+
+
+@contextmanager
+def running(model: Path) -> Iterator[Addresses]:
+    """Runs the server on an event loop of its own, so that a blocking client can wait for it."""
+    ready, over = Event(), Event()
+    addresses: list[Addresses] = []
+
+    async def serve() -> None:
+        async with serving(load_model(model, device="cpu")) as server:
+            addresses.append(Addresses(server.app.grpc_address, server.app.http_address))
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield addresses[0]
+    finally:
+        over.set()
+        thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    with running(make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+def dragoman(server: Addresses, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setenv("DRAGOMAN_SERVER", server.grpc)
+    monkeypatch.setenv("DRAGOMAN_HTTP", server.http)
+    return invoke
+
+
+def test_texts_come_back_in_order_with_what_was_measured(server: Addresses) -> None:
+    with Translator(server.grpc) as translator:
+        translations = translator.translate(TEXTS, include_tokens=True)
+
+    reasons = [translation.finish_reason for translation in translations]
+    assert [reason is FinishReason.BLANK for reason in reasons] == [False, True, False, True, False]
+    assert [translations[1].text, translations[3].text] == ["", "  \n "]
+    assert [translation.sentence_count for translation in translations] == [1, 0, 2, 0, 1]
+    for translation in translations:
+        if translation.score is not None:
+            assert translation.score == pytest.approx(
+                sum(token.log_probability for token in translation.tokens), rel=1e-4
+            )
+            assert len(translation.tokens) == translation.target_token_count
+
+
+def test_blocking_and_asynchronous_clients_get_the_same(server: Addresses) -> None:
+    async def translate() -> list[str]:
+        async with AsyncTranslator(server.grpc) as translator:
+            return [translation.text for translation in await translator.translate(TEXTS * 60)]
+
+    with Translator(server.grpc) as translator:
+        assert [translation.text for translation in translator.translate(TEXTS * 60)] == asyncio.run(
+            translate()
+        )
+
+
+def test_attention_of_each_sentence_is_exact_and_of_the_translation_served(server: Addresses) -> None:
+    text = "A girl reads. Two cats sleep!"
+    with Translator(server.grpc) as translator:
+        whole = translator.translate(text)
+        attentions = translator.attention(text)
+
+    assert len(attentions) == whole.sentence_count == 2
+    for attention in attentions:
+        assert attention.translation.text in whole.text
+        layers, heads, targets, sources = attention.weights.shape
+        assert (layers, heads) == (1, 2)
+        assert (targets, sources) == (len(attention.target_units), len(attention.source_units))
+        assert len(attention.input_units) == targets
+        for head in range(heads):
+            for target in range(targets):
+                assert sum(attention.weights.row(0, head, target)) == pytest.approx(1, abs=1e-5)
+
+
+def test_attention_of_a_given_translation_is_of_that(server: Addresses) -> None:
+    with Translator(server.grpc) as translator:
+        [attention] = translator.attention("A girl reads.", translation="Ein Haus.")
+
+    assert attention.translation.text == "Ein Haus."
+    assert "".join(unit.text for unit in attention.target_units[:-1]).replace("▁", " ").strip() == "Ein Haus."
+
+
+def test_refusals_come_as_errors_that_name_the_field(server: Addresses) -> None:
+    with Translator(server.grpc) as translator:
+        with pytest.raises(InvalidRequestError) as wide:
+            translator.translate("Hi", options=DecodingOptions(beam_size=4))
+        with pytest.raises(InvalidRequestError) as long:
+            translator.translate(["fine"] * 300 + ["x" * 20_001])
+        with pytest.raises(NotFoundError, match="en-de"):
+            translator.translate("Hi", model="fr-it")
+        with pytest.raises(NotFoundError):
+            translator.translate("Hi", source_language="fr")
+
+    assert wide.value.field_violations[0].field == "options.beam_size"
+    assert wide.value.reason == "UNSUPPORTED"
+    assert long.value.field_violations[0].field == "texts[300]"
+    assert "texts[300]" in str(long.value)
+    assert long.value.request_id
+
+
+def test_models_and_health_are_told(server: Addresses) -> None:
+    with Translator(server.grpc) as translator:
+        listed = translator.models()
+
+        assert [model.name for model in listed.models] == ["en-de"]
+        assert listed.limits.max_text_count == 256
+        assert translator.health() is ServingStatus.SERVING
+        assert translator.health("en-de") is ServingStatus.SERVING
+        assert translator.health("fr-it") is ServingStatus.SERVICE_UNKNOWN
+
+
+NASTY_LINES = [
+    "A girl.", "", "   ", "\t", "🙂 emoji", "你好，世界", "\0", "a\0b", "\ufeffBOM", "a\u2028b", "a\x85b", "a\rb", "\x0b\x0c",
+    "\x1b[31mred", "\u202eright to left", "é e\u0301", "<s> </s> <unk> <pad> ▁", " " * 3000, "ﬁ ½ ①", "\U0010ffff", "...",
+    "?!", "https://example.com/a?b=c", "WORDS IN CAPITALS", "123 456",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_as_many_lines_come_out_as_went_in_through_a_real_model(
+    dragoman: Callable[..., Result], end: str
+) -> None:
+    result = dragoman("translate", stdin=end.join(NASTY_LINES).encode())
+
+    assert (result.exit_code, len(result.lines)) == (0, len(NASTY_LINES))
+    for line, translation in zip(NASTY_LINES, result.lines):
+        # Each line's own translation, as it is without neighbours.
+        assert translation == " ".join(dragoman("translate", line).lines), line
+
+
+def test_line_that_is_too_long_is_named(dragoman: Callable[..., Result]) -> None:
+    result = dragoman("translate", stdin=b"fine\n" * 200 + b"x" * 20_001 + b"\nfine\n")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: line 201: ")
+    assert "20,000" in result.stderr or "20000" in result.stderr
+
+
+def test_every_command_works(dragoman: Callable[..., Result], server: Addresses) -> None:
+    status = dragoman("status")
+    drawn = dragoman("attention", "A girl reads a book. Two cats!", "--width", "80")
+    models = json.loads(dragoman("models", "--json").stdout)
+    [watched] = dragoman("status", "--watch", "--json", "--count", "1", "--interval", "0.1").lines
+
+    assert status.exit_code == 0
+    assert status.lines[0].endswith("is SERVING")
+    assert drawn.exit_code == 0
+    assert max(map(len, drawn.lines)) <= 80
+    assert models["models"][0]["name"] == "en-de"
+    assert json.loads(watched)["row_slots"] == 64
+
+
+def test_watched_figures_are_metrics_that_the_server_has(server: Addresses) -> None:
+    with Translator(server.grpc) as translator:
+        translator.translate("A girl reads a book.")
+    with urllib.request.urlopen(f"http://{server.http}/metrics", timeout=10) as response:
+        page = response.read().decode()
+
+    for name in (
+        "requests_total", "request_seconds_bucket", "queue_wait_seconds_bucket", "sentences_total",
+        "target_tokens_total", "waiting_requests", "running_rows", "row_slots", "step_rows_sum", "step_rows_count",
+        "build_info",
+    ):  # fmt: skip
+        assert f"\ndragoman_{name}{{" in page, name
