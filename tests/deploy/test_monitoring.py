@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -19,13 +22,16 @@ from dragoman.v1 import (
 from dragoman_client.exposition import fetch_metrics
 from tests.deploy.files import RULES, Expression, alert_names, expressions, recorded_names, variables
 from tests.deploy.prometheus import Prometheus, scraping, until
-from tests.integration.test_server_process import started
+from tests.integration.test_server_process import COMMAND, ENVIRONMENT
 from tests.models import make_tiny_model
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("prometheus") is None,
-    reason="no Prometheus on this machine; Debian's package is `prometheus`",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("prometheus") is None,
+        reason="no Prometheus on this machine; Debian's package is `prometheus`",
+    ),
+]
 
 # Panels that may be empty on a healthy server, and why.
 EMPTY_PANELS = {"Device memory": "only a GPU has any"}
@@ -39,7 +45,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     model = make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")
     folder = tmp_path_factory.mktemp("prometheus")
     with (
-        started(model, "--max-batch-size", "2", "--max-queue-size", "4") as (_, said),
+        serving(model, folder) as said,
         grpc.insecure_channel(said["grpc"]) as channel,
         scraping(said["http"], folder, RULES) as prometheus,
     ):
@@ -51,6 +57,29 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         # The last recording rule of its group; all before it have been evaluated on the same data.
         until(lambda: prometheus.values("job_instance_model:dragoman_sentences_cut:ratio_rate5m >= 0"))
         yield prometheus
+
+
+@contextmanager
+def serving(model: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """Runs a server whose queue is soon full, and yields its addresses."""
+    addresses = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    limits = ["--max-batch-size", "2", "--max-queue-size", "4"]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "--model", str(model), *addresses, *limits],
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("serving "), (folder / "server.log").read_text()
+        yield dict(pair.split("=", 1) for pair in line.split()[1:])
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def send_traffic(stub: TranslationServiceStub) -> None:
