@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 from dragoman_client.requests import MAX_CHARACTERS_PER_CALL
 
-MAX_LINES_PER_WINDOW = 128
-"""Half of what a call may hold: two windows under way keep a server's 64 rows busy and leave its queue to others."""
+MAX_LINES_PER_WINDOW = 64
+"""As many rows as a server decodes at once by default: small enough that results keep coming."""
 
 MAX_LINE_BYTES = 1 << 20
 """Above any text limit; keeps a file without line ends out of memory."""

@@ -11,7 +11,7 @@ from dragoman_client.errors import InvalidRequestError, OverloadedError
 from dragoman_client.lines import Window
 from dragoman_client.results import Translation
 
-MAX_WINDOWS_UNDER_WAY = 2
+MAX_WINDOWS_UNDER_WAY = 3  # enough to refill rows as they end; more would only crowd the queue
 MAX_OVERLOADED_TRIES = 30
 
 Translate = Callable[[list[str]], Awaitable[list[Translation]]]

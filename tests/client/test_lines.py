@@ -131,4 +131,4 @@ def test_pipe_that_is_full_of_lines_makes_full_windows() -> None:
         feeding.join()
         windows = list(LineReader(stream).windows())
 
-    assert [len(window.texts) for window in windows] == [128, 128, 44]
+    assert [len(window.texts) for window in windows] == [64, 64, 64, 64, 44]

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypedDict
 
@@ -22,6 +22,8 @@ from dragoman_client.options import DecodingOptions
 from dragoman_client.pipeline import translate_windows
 from dragoman_client.requests import check_encodable
 from dragoman_client.results import FinishReason, Translation
+
+MAX_NUMBERS_NAMED = 10
 
 
 class _Search(TypedDict):
@@ -113,11 +115,12 @@ def translate(
         if source is None:
             with shared().translator() as translator:
                 for number, translation in enumerate(translator.translate(list(texts), **search), 1):
-                    printer.write(texts[number - 1], translation, f"text {number}")
+                    printer.write(number, texts[number - 1], translation)
         else:
             size = _size(source)
             with LineProgress(shared().console(stderr=True), size, shown=_shows_bar(output_path)) as progress:
                 asyncio.run(_translate_stream(shared(), LineReader(source), search, printer, progress))
+        printer.warn()
 
 
 def check_texts(texts: tuple[str, ...]) -> None:
@@ -133,22 +136,26 @@ def check_texts(texts: tuple[str, ...]) -> None:
             raise click.UsageError(str(error)) from error
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Printer:
-    """Writes translations.
+    """Writes translations, and remembers those that may be cut.
 
     Attributes:
         stream: Takes UTF-8, whatever the locale is.
         as_json: Writes objects instead of text.
-        single_lines: Each translation must be one line.
+        single_lines: Each text is a line, and so must be its translation.
+        cut: Numbers of the first few texts whose translations reached their length limit.
+        cut_count: How many there are.
     """
 
     stream: BinaryIO
     as_json: bool
     single_lines: bool
+    cut: list[int] = field(default_factory=list)
+    cut_count: int = 0
 
-    def write(self, source: str, translation: Translation, place: str) -> None:
-        """Writes one translation, and a note on standard error where it may be cut."""
+    def write(self, number: int, source: str, translation: Translation) -> None:
+        """Writes the translation of one text, counted from 1."""
         if self.as_json:
             print_json({"source": source, **as_document(translation)}, self.stream)
         else:
@@ -161,7 +168,20 @@ class _Printer:
                 self.stream.write(f"  {probability:6.1%}  {token.piece}\n".encode())
             self.stream.flush()
         if translation.finish_reason is FinishReason.LENGTH:
-            click.echo(f"Warning: {place}: the translation reached its length limit and may be cut", err=True)
+            self.cut_count += 1
+            if self.cut_count <= MAX_NUMBERS_NAMED:
+                self.cut.append(number)
+
+    def warn(self) -> None:
+        """Says on standard error which translations may be cut."""
+        if self.cut:
+            noun = "line" if self.single_lines else "text"
+            numbers = ", ".join(map(str, self.cut)) + (", …" if self.cut_count > len(self.cut) else "")
+            click.echo(
+                f"Warning: {self.cut_count:,} of the translations reached the length limit and may be cut: "
+                f"{noun} {numbers}",
+                err=True,
+            )
 
 
 async def _translate_stream(
@@ -178,7 +198,7 @@ async def _translate_stream(
         async with aclosing(translate_windows(lines.windows(), translate_texts)) as windows:
             async for window, translations in windows:
                 for index, (text, translation) in enumerate(zip(window.texts, translations, strict=True)):
-                    printer.write(text, translation, f"line {window.first_line + index}")
+                    printer.write(window.first_line + index, text, translation)
                 progress.advance(window, translations)
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 import click
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -86,16 +86,16 @@ def _draw(figures: Iterator[Figures | None], console: Console, url: str) -> None
             live.update(_panel(url, history, reachable=number is not None), refresh=True)
 
 
-def _panel(url: str, history: deque[Figures], *, reachable: bool) -> Table:
+def _panel(url: str, history: deque[Figures], *, reachable: bool) -> Group:
     """Returns one frame."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(justify="right", style="bold")
     table.add_column(style="cyan", no_wrap=True)
     state = Text("● live", "green") if reachable else Text("● no answer; still trying", "red")
-    table.add_row(Text(metrics_url(url), "default"), "", state)
+    headline = Text(metrics_url(url)).append("  ").append_text(state)
     if not history:
-        return table
+        return Group(headline)
     now = history[-1]
 
     def row(
@@ -119,8 +119,7 @@ def _panel(url: str, history: deque[Figures], *, reachable: bool) -> Table:
     row("latency p50", duration(now.latency_p50_seconds), lambda figures: figures.latency_p50_seconds)
     row("latency p95", duration(now.latency_p95_seconds), lambda figures: figures.latency_p95_seconds)
     row("queue p95", duration(now.queue_wait_p95_seconds), lambda figures: figures.queue_wait_p95_seconds)
-    table.add_row(Text("Ctrl-C ends", "dim"))
-    return table
+    return Group(headline, Text(), table, Text(), Text("Ctrl-C ends", "dim"))
 
 
 def bars(values: list[float | None], top: float | None = None) -> str:

@@ -121,7 +121,16 @@ def test_translation_that_may_be_cut_is_said_so(server: ScriptedServer, dragoman
     result = dragoman("translate", stdin=b"\na\n")
 
     assert result.exit_code == 0
-    assert result.stderr == "Warning: line 2: the translation reached its length limit and may be cut\n"
+    assert result.stderr == "Warning: 1 of the translations reached the length limit and may be cut: line 2\n"
+
+
+def test_many_translations_that_may_be_cut_are_said_once(server: ScriptedServer, dragoman: Dragoman) -> None:
+    server.script.finish_reason = v1.FinishReason.FINISH_REASON_LENGTH
+
+    [warning] = dragoman("translate", stdin=b"a\n" * 1500).stderr.splitlines()
+
+    assert warning.startswith("Warning: 1,500 of the translations")
+    assert warning.endswith("line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …")
 
 
 def test_line_that_is_not_utf8_is_named_and_those_before_it_are_translated(dragoman: Dragoman) -> None:
@@ -147,8 +156,8 @@ def test_line_that_the_server_refuses_is_named(server: ScriptedServer, dragoman:
     result = dragoman("translate", stdin=b"fine\n" * 200 + b"bad\n")
 
     assert result.exit_code == 1
-    assert result.lines == ["<fine>"] * 128
-    assert result.stderr == "Error: line 201: 300 tokens, at most 256; lines 1 to 128 are done\n"
+    assert result.lines == ["<fine>"] * 192
+    assert result.stderr == "Error: line 201: 300 tokens, at most 256; lines 1 to 192 are done\n"
 
 
 def test_nothing_in_gives_nothing_out(dragoman: Dragoman) -> None:
