@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
 from torch import Tensor
 
 from dragoman_model.config import ModelConfig, read_config
@@ -109,13 +110,14 @@ def save_model(directory: Path, config: ModelConfig, weights: Mapping[str, Tenso
     (directory / CONFIG_FILE).write_text(config.to_json(), encoding="utf-8")
     (directory / CARD_FILE).write_text(card, encoding="utf-8")
     stored = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in weights.items()}
-    save_file(stored, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+    # Written here and not by the library, whose files only their owner may read: a server runs as somebody else.
+    (directory / WEIGHTS_FILE).write_bytes(serialize(stored, metadata={"format": "pt"}))
     write_checksums(directory)
 
 
 def write_checksums(directory: Path) -> None:
     """Writes ``SHA256SUMS`` over the directory's files as they are now."""
-    files = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, CARD_FILE)
+    files = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)  # not the card, which may be put in better words
     lines = [f"{file_digest(directory / name)}  {name}\n" for name in files]
     (directory / CHECKSUMS_FILE).write_text("".join(lines), encoding="utf-8")
 
