@@ -49,7 +49,7 @@ class StepReport:
         learning_rate: The update's.
         tokens: Target tokens in the update.
         seconds: Training time so far, over all runs.
-        progress: Share of the run's budget that is spent, 0 to 1.
+        progress: Share of the run's budget that is spent with this update, 0 to 1.
     """
 
     step: int
@@ -146,11 +146,10 @@ class Trainer:
         started = self._clock() - self.state.seconds
         saved_at = self.state.seconds
         tokens_since_log, seconds_at_log = 0, self.state.seconds
-        for updates in self._updates():
+        for batches in self._updates():
             if self._is_complete():
                 break
-            report = self._update(updates)
-            self.state.seconds = self._clock() - started
+            report = self._update(batches, started)
             observer.stepped(report)
             tokens_since_log += report.tokens
             if report.step % self._options.log_every_steps == 0:
@@ -196,10 +195,11 @@ class Trainer:
             self.state.epoch += 1
             self.state.batch_index = 0
 
-    def _update(self, batches: list[Batch]) -> StepReport:
+    def _update(self, batches: list[Batch], started: float) -> StepReport:
         options = self._options
-        progress = self._progress()
-        rate = learning_rate(options.learning_rate, self.state.step + 1, options.warmup_steps, progress)
+        rate = learning_rate(
+            options.learning_rate, self.state.step + 1, options.warmup_steps, self._progress()
+        )
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         num_tokens = sum(batch.num_target_tokens for batch in batches)
@@ -222,8 +222,16 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
         self.state.batch_index += len(batches)
+        self.state.seconds = self._clock() - started
         return StepReport(
-            self.state.step, self.state.epoch, loss, norm, rate, num_tokens, self.state.seconds, progress
+            step=self.state.step,
+            epoch=self.state.epoch,
+            loss=loss,
+            gradient_norm=norm,
+            learning_rate=rate,
+            tokens=num_tokens,
+            seconds=self.state.seconds,
+            progress=self._progress(),
         )
 
     def _evaluate(self, observer: Observer) -> None:
