@@ -3,6 +3,7 @@
 import os
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 from typing import NoReturn
 
 # gRPC's own lines on standard error would stand between ours; ours say the same in words.
@@ -40,10 +41,11 @@ def run(arguments: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # What is still in the buffer has no reader; Python would complain of that, too, when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.Path(os.devnull).open(os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        reason = error.strerror or str(error)
+        return _fail(f"{error.filename}: {reason}" if error.filename else reason)
 
 
 def _fail(message: str) -> int:
@@ -53,6 +55,10 @@ def _fail(message: str) -> int:
 
 def main() -> NoReturn:
     """Runs the command line and ends the process."""
+    # A stream that was closed before we began is None here; nothing comes from it and nothing gets there.
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     sys.exit(run())
 
 

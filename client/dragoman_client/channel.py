@@ -72,9 +72,9 @@ def check_address(address: str) -> str:
         ValueError: It is not HOST:PORT.
     """
     address.encode()  # or a UnicodeEncodeError, which is a ValueError
-    _, separator, port = address.rpartition(":")
+    host, _, port = address.rpartition(":")
     if address.startswith(("unix:", "dns:", "ipv4:", "ipv6:")) or (
-        separator and port.isascii() and port.isdigit() and int(port) < 65_536
+        host and "/" not in host and port.isascii() and port.isdigit() and int(port) < 65_536
     ):
         return address
     raise ValueError(f"{address!r} is not HOST:PORT, such as {DEFAULT_ADDRESS}")

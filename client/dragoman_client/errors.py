@@ -190,6 +190,8 @@ def _message(code: grpc.StatusCode, text: str, details: _Details, address: str, 
     if details.reason is None and code is grpc.StatusCode.UNAVAILABLE:
         if "DNS" in text or "name resolution" in text.lower():
             return f"the name in {address} cannot be resolved; check the address"
+        if "handshake" in text.lower():
+            return f"no TLS with the server at {address}: it speaks none, or shows a certificate that is not trusted"
         if text.startswith(("failed to connect", "connections to all backends")):
             return f"no server answers at {address}; start one with `dragoman-server`"
         return f"the server at {address} is unavailable: {text or 'the connection was lost'}"

@@ -94,7 +94,9 @@ def test_addresses_that_are_taken(address: str) -> None:
     assert channel.check_address(address) == address
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "localhost:", "host:http", "host:65536", "a\udc80:1"])
+@pytest.mark.parametrize(
+    "address", ["", ":1", "http://host:1", "localhost", "localhost:", "host:http", "host:65536", "a\udc80:1"]
+)
 def test_addresses_that_are_refused(address: str) -> None:
     with pytest.raises(ValueError, match=r"HOST:PORT|surrogates"):
         channel.check_address(address)

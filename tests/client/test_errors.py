@@ -114,6 +114,11 @@ class _Call(grpc.RpcError):
         ),
         (
             grpc.StatusCode.UNAVAILABLE,
+            "failed to connect to all addresses; last error: UNAVAILABLE: Ssl handshake failed",
+            "no TLS with the server at host:1: it speaks none, or shows a certificate that is not trusted",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
             "DNS resolution failed for host:1",
             "the name in host:1 cannot be resolved; check the address",
         ),

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -48,6 +49,28 @@ def test_output_is_utf8_in_every_locale(environment: dict[str, str]) -> None:
 
     assert translated.stdout.decode() == "<ü>\n"
     assert drawn.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [("translate <&-", 0), ("translate Hi >&-", 0), ("models >&-", 0), ("bad 2>&-", 2)],
+)
+def test_streams_that_are_closed_are_empty(environment: dict[str, str], command: str, exit_code: int) -> None:
+    line = f"exec {shlex.join(COMMAND)} {command}"
+
+    result = subprocess.run(["sh", "-c", line], capture_output=True, env=environment, timeout=30)
+
+    assert (result.returncode, result.stdout, result.stderr) == (exit_code, b"", b"")
+
+
+def test_full_disk_exits_1_with_the_reason(environment: dict[str, str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [*COMMAND, "translate", "Hi"], stdout=full, stderr=subprocess.PIPE, env=environment, timeout=30
+        )
+
+    assert result.returncode == 1
+    assert result.stderr == b"Error: No space left on device\n"
 
 
 def test_bytes_that_are_no_text_exit_2(environment: dict[str, str]) -> None:

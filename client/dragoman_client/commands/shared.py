@@ -40,7 +40,10 @@ class Shared:
     def credentials(self) -> grpc.ChannelCredentials | None:
         """Returns what the channel needs; None for plain text."""
         if self.ca_file is not None:
-            return grpc.ssl_channel_credentials(self.ca_file.read_bytes())
+            certificates = self.ca_file.read_bytes()
+            if b"-----BEGIN CERTIFICATE-----" not in certificates:
+                raise click.BadParameter(f"{self.ca_file} holds no PEM certificate", param_hint="--ca-file")
+            return grpc.ssl_channel_credentials(certificates)
         return grpc.ssl_channel_credentials() if self.tls else None
 
     def translator(self, *, timeout: float | None = None) -> Translator:
@@ -99,7 +102,7 @@ class _Console(Console):
 class Seconds(click.FloatRange):
     """A time between two bounds; a number at that."""
 
-    name = "seconds"
+    name = "number of seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Returns the time, or fails."""

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2
@@ -54,6 +55,23 @@ def test_server_is_named_before_or_after_the_command_and_the_last_counts(
     assert dragoman("status", "--server", server.address).exit_code == 0
     assert dragoman("--server", "127.0.0.1:2", "status", "--server", server.address).exit_code == 0
     assert dragoman("status").exit_code == 1
+
+
+def test_certificates_that_are_none_exit_2(dragoman: Dragoman, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text("nothing of the kind")
+
+    result = dragoman("status", "--ca-file", str(path))
+
+    assert result.exit_code == 2
+    assert "holds no PEM certificate" in result.stderr
+
+
+def test_tls_with_a_server_that_speaks_none_is_said_so(dragoman: Dragoman) -> None:
+    result = dragoman("status", "--tls")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: no TLS with the server at")
 
 
 def test_count_without_watch_exits_2(dragoman: Dragoman) -> None:
