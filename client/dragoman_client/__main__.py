@@ -41,7 +41,7 @@ def run(arguments: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # What is still in the buffer has no reader; Python would complain of that, too, when it ends.
-        os.dup2(os.Path(os.devnull).open(os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:
         reason = error.strerror or str(error)

@@ -102,6 +102,22 @@ def test_reader_that_has_seen_enough_is_left_in_peace(environment: dict[str, str
     process.stderr.close()
 
 
+@pytest.mark.parametrize(
+    "arguments", [["models"], ["models", "--json"], ["attention", "a b"], ["translate", "a"]]
+)
+def test_reader_that_is_gone_already_is_left_in_peace(
+    environment: dict[str, str], arguments: list[str]
+) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    result = subprocess.run(
+        [*COMMAND, *arguments], stdout=write_end, stderr=subprocess.PIPE, env=environment, timeout=30
+    )
+    os.close(write_end)
+
+    assert (result.returncode, result.stderr) == (141, b"")
+
+
 def test_interrupt_is_quiet_and_exits_130(environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         [*COMMAND, "translate"],
