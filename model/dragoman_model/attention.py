@@ -112,7 +112,11 @@ class MultiHeadAttention(nn.Module):
             heads, weights = explicit_attention(queries, keys, values, mask)
         else:
             heads = fused_attention(queries, keys, values, mask)
-        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights if need_weights else None  # (B, T, D)
+        return self.merge_heads(heads), weights if need_weights else None
+
+    def merge_heads(self, heads: Tensor) -> Tensor:
+        """Returns what the heads gathered, (B, H, T, K), projected back to width D, (B, T, D)."""
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
 
     def forward(
         self, x: Tensor, memory: Tensor, mask: Tensor | None = None, *, need_weights: bool = False

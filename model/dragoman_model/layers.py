@@ -1,17 +1,20 @@
 """The blocks of the encoder and of the decoder.
 
-Shapes: B batch, S source length, T target length, D width, F feed-forward. Masks are bool, True = may attend.
+Shapes: B batch, S source length, T target length, D width, F feed-forward. In a step B rows are groups of R rows, N
+sentences of W rows each; H heads, K head width. Masks are bool, True = may attend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman_model.attention import MultiHeadAttention
+from dragoman_model.attention import MultiHeadAttention, fused_attention
 from dragoman_model.cache import DecoderCache
 from dragoman_model.config import ModelConfig
 
@@ -134,31 +137,60 @@ class DecoderLayer(nn.Module):
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
-    def step(
-        self, x: Tensor, cache: DecoderCache, layer: int, self_mask: Tensor, cross_mask: Tensor
-    ) -> Tensor:
-        """Returns the layer's output for one new position a row, (B, 1, D), and appends to the cache.
+    def step(self, x: Tensor, groups: SequenceOf[StepGroup], layer: int) -> Tensor:
+        """Returns the layer's output for one new position a row, (B, 1, D), and appends to the caches.
+
+        All rows go through the projections together; attention runs group by group.
 
         Args:
             x: (B, 1, D).
-            cache: Holds this layer's keys and values under index ``layer``.
+            groups: The rows, in order; their caches hold this layer's keys and values under index ``layer``.
             layer: This layer's index, from 0.
-            self_mask: (B, 1, 1, T).
-            cross_mask: (B, 1, 1, S).
         """
+        sizes = [group.cache.num_rows for group in groups]
 
         def attend_to_steps(h: Tensor) -> Tensor:
-            keys, values = cache.append(layer, *self.self_attention.project_keys_values(h))
-            queries = self.self_attention.project_queries(h)
-            return self.self_attention.attend(queries, keys, values, self_mask)[0]
+            attention = self.self_attention
+            queries = attention.project_queries(h).split(sizes)
+            keys, values = (projected.split(sizes) for projected in attention.project_keys_values(h))
+            heads = [
+                fused_attention(q, *group.cache.rows.append(layer, k, v), group.self_mask)
+                for group, q, k, v in zip(groups, queries, keys, values, strict=True)
+            ]
+            return attention.merge_heads(joined(heads))
 
         def attend_to_source(h: Tensor) -> Tensor:
-            queries = self.cross_attention.project_queries(h)
-            return self.cross_attention.attend(queries, *cache.cross(layer), cross_mask)[0]
+            attention = self.cross_attention
+            heads = []
+            for group, q in zip(groups, attention.project_queries(h).split(sizes), strict=True):
+                # The rows of a sentence are so many queries to the same keys: (N, H, W, K).
+                q = q.unflatten(0, (-1, group.cache.width)).squeeze(3).transpose(1, 2)
+                out = fused_attention(q, *group.cache.cross(layer), group.cross_mask)
+                heads.append(out.transpose(1, 2).flatten(0, 1).unsqueeze(2))  # (R, H, 1, K)
+            return attention.merge_heads(joined(heads))
 
         x = self.self_attention_residual(x, attend_to_steps)
         x = self.cross_attention_residual(x, attend_to_source)
         return self.feed_forward_residual(x, self.feed_forward)
+
+
+class StepGroup(NamedTuple):
+    """Rows of a step whose sentences have one width.
+
+    Attributes:
+        cache: What they keep.
+        self_mask: Which of its steps each row may attend to, (R, 1, 1, T).
+        cross_mask: Which source positions each sentence's rows may attend to, (N, 1, 1, S).
+    """
+
+    cache: DecoderCache
+    self_mask: Tensor
+    cross_mask: Tensor
+
+
+def joined(parts: SequenceOf[Tensor]) -> Tensor:
+    """Returns rows one part behind the other, without a copy where there is one part."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _recorded(

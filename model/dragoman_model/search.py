@@ -1,35 +1,148 @@
-"""How the next token is chosen from the logits.
+"""How the next tokens are chosen from the logits.
 
-Shapes: B rows of the running batch, V vocabulary.
+Shapes: R rows, N sentences of one width W (R = N × W), V vocabulary, C candidates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
+
 import torch
 from torch import Tensor
 
+from dragoman_model.constraints import Constraint
 
-def greedy(logits: Tensor, eos_id: int, may_end: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Returns the likeliest next token of each row and its log-probability under the unmodified model.
-
-    Args:
-        logits: (B, V).
-        eos_id: End-of-sentence.
-        may_end: False where a row must go on, (B,); None where all may end.
-
-    Returns:
-        Token ids, (B,), int64, and their log-probabilities, (B,), float32.
-    """
-    logits = logits.float()
-    candidates = logits
-    if may_end is not None:
-        candidates = logits.clone()
-        candidates[:, eos_id].masked_fill_(~may_end, -torch.inf)
-    token_ids = candidates.argmax(dim=-1)
-    return token_ids, log_probabilities(logits, token_ids)
+# Columns of one block of `top_tokens`; near sqrt(V) both of its passes are short.
+_BLOCK_COLUMNS = 64
 
 
 def log_probabilities(logits: Tensor, token_ids: Tensor) -> Tensor:
     """Returns log p of chosen tokens, (…), float32, from logits, (…, V), and token ids, (…)."""
     logits = logits.float()
     return logits.gather(-1, token_ids[..., None]).squeeze(-1) - logits.logsumexp(dim=-1)
+
+
+def penalise(logits: Tensor, constraints: SequenceOf[Constraint]) -> Tensor:
+    """Returns logits, (R, V), lowered for tokens that a row has written; the same tensor where nothing is.
+
+    Positive logits are divided, negative ones multiplied by the row's penalty (Keskar et al. 2019, section 4.1).
+    """
+    places = [(row, token) for row, c in enumerate(constraints) if c.forced is None for token in c.seen]
+    if not places:
+        return logits
+    rows, tokens = torch.tensor(places, device=logits.device).unbind(1)
+    penalties = torch.tensor([c.penalty for c in constraints], device=logits.device)[rows]
+    seen = logits[rows, tokens]
+    penalised = logits.clone()
+    penalised[rows, tokens] = torch.where(seen > 0, seen / penalties, seen * penalties)
+    return penalised
+
+
+def ban(logits: Tensor, constraints: SequenceOf[Constraint], eos_id: int) -> Tensor:
+    """Returns logits, (R, V), with −∞ where a row may not go; the same tensor where all may go everywhere.
+
+    A row that may not go anywhere may end.
+    """
+    places = [(row, token) for row, c in enumerate(constraints) for token in c.banned]
+    forced = [(row, c.forced) for row, c in enumerate(constraints) if c.forced is not None]
+    allowed = logits
+    if places:
+        rows, tokens = torch.tensor(places, device=logits.device).unbind(1)
+        allowed = allowed.clone()
+        allowed[rows, tokens] = -torch.inf
+        stuck = (allowed == -torch.inf).all(-1)
+        allowed[:, eos_id] = torch.where(stuck, logits[:, eos_id], allowed[:, eos_id])
+    if forced:
+        rows, tokens = torch.tensor(forced, device=logits.device).unbind(1)
+        kept = allowed[rows, tokens]
+        allowed = allowed.index_fill(0, rows, -torch.inf)
+        allowed[rows, tokens] = kept
+    return allowed
+
+
+def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Returns the ``count`` largest logits of each row and their tokens, each (R, count), like `torch.topk`.
+
+    The best ``count`` tokens lie in the ``count`` blocks of columns with the largest maxima. Looking there alone takes
+    one plain pass over the vocabulary, where `torch.topk` sorts parts of it.
+    """
+    num_rows, num_columns = logits.shape
+    num_blocks = num_columns // _BLOCK_COLUMNS
+    if num_blocks * _BLOCK_COLUMNS != num_columns or num_blocks <= 2 * count:
+        return logits.topk(count)
+    blocks = logits.view(num_rows, num_blocks, _BLOCK_COLUMNS)
+    best_blocks = blocks.amax(-1).topk(count, sorted=False).indices  # (R, count)
+    found = blocks.gather(1, best_blocks[..., None].expand(-1, -1, _BLOCK_COLUMNS))
+    values, places = found.flatten(1).topk(count)
+    columns = torch.arange(_BLOCK_COLUMNS, device=logits.device)
+    tokens = best_blocks[..., None] * _BLOCK_COLUMNS + columns  # (R, count, block)
+    return values, tokens.flatten(1).gather(1, places)
+
+
+def best_tokens(logits: Tensor, constraints: SequenceOf[Constraint], eos_id: int) -> Tensor:
+    """Returns the likeliest token of each row, (R,), int64, after what holds for it."""
+    return ban(penalise(logits, constraints), constraints, eos_id).argmax(dim=-1)
+
+
+def expand(
+    logits: Tensor, constraints: SequenceOf[Constraint], sums: Tensor, count: int, eos_id: int
+) -> Tensor:
+    """Returns the best continuations of each sentence's live hypotheses, best first.
+
+    They rank by what their hypothesis has come to with them. A token adds its log-probability under the penalised
+    logits; what is banned has none, and is not made up for by the others.
+
+    Args:
+        logits: Of the unmodified model, (R, V), float32.
+        constraints: What holds for each row; empty where nothing does.
+        sums: What each live hypothesis has come to, (N, W); −∞ where there is none.
+        count: Continuations C of each sentence; fewer where there aren't as many.
+        eos_id: End-of-sentence.
+
+    Returns:
+        Parents (row in the sentence), token ids, rank log-probabilities and log-probabilities under the unmodified model,
+        stacked, (4, N, C), float64. A continuation that may not be has rank log-probability −∞.
+    """
+    num_sentences, width = sums.shape
+    penalised = penalise(logits, constraints)
+    normalizer = penalised.logsumexp(-1)
+    plain_normalizer = normalizer if penalised is logits else logits.logsumexp(-1)
+    choice = ban(penalised, constraints, eos_id)
+    values, tokens = top_tokens(choice, min(count, logits.size(1)))  # (R, c)
+    ranks = (values - normalizer[:, None]).view(num_sentences, -1)  # (N, W × c)
+    totals = ranks + sums.repeat_interleave(values.size(1), dim=1)
+    best_totals, best = totals.topk(min(count, totals.size(1)))  # (N, C)
+    parents = best // values.size(1)
+    tokens = tokens.view(num_sentences, -1).gather(1, best)
+    ranks = ranks.gather(1, best).masked_fill(best_totals == -torch.inf, -torch.inf)
+    rows = parents + torch.arange(num_sentences, device=sums.device)[:, None] * width
+    log_probs = logits[rows, tokens] - plain_normalizer[rows]
+    return torch.stack([part.double() for part in (parents, tokens, ranks, log_probs)])
+
+
+def sample(logits: Tensor, top_k: Tensor, top_p: Tensor, temperature: Tensor, noise: Tensor) -> Tensor:
+    """Returns one token drawn for each row, (R,), int64, from what its options leave of the distribution.
+
+    Temperature comes first, then the k likeliest, then of those the fewest that hold the probability p.
+
+    Args:
+        logits: (R, V); −∞ is never drawn.
+        top_k: Likeliest tokens left, (R,), int64; 0 leaves all.
+        top_p: Probability that the tokens left hold at least, (R,), in (0, 1].
+        temperature: (R,), above 0.
+        noise: Where in the distribution the token lies, (R,), float64, in [0, 1).
+    """
+    vocab_size = logits.size(1)
+    ordered, token_ids = (logits.double() / temperature[:, None]).sort(dim=-1, descending=True, stable=True)
+    ranks = torch.arange(vocab_size, device=logits.device)
+    ordered = ordered.masked_fill(ranks >= torch.where(top_k == 0, vocab_size, top_k)[:, None], -torch.inf)
+    probabilities = ordered.softmax(-1)
+    likelier = probabilities.cumsum(-1) - probabilities  # mass of the tokens before each
+    probabilities = probabilities.masked_fill(likelier >= top_p[:, None], 0.0)
+    # Laid out by token id again: two tokens of nearly the same probability may trade places in the order, and a seed must
+    # not notice.
+    by_id = torch.zeros_like(probabilities).scatter_(1, token_ids, probabilities)
+    reached = by_id.cumsum(-1)
+    drawn = torch.searchsorted(reached, noise[:, None] * reached[:, -1:], right=True)[:, 0]
+    last = by_id.flip(1).ne(0).double().argmax(1)  # rounding must not lead past the last token left
+    return torch.minimum(drawn, vocab_size - 1 - last)

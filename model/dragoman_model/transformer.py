@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dragoman_model.attention import causal_mask
-from dragoman_model.cache import DecoderCache
+from dragoman_model.cache import DecoderCache, SentenceCache
 from dragoman_model.config import ModelConfig
-from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer
+from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer, StepGroup, joined
 from dragoman_model.positions import sinusoidal_positions
 
 
@@ -127,7 +127,7 @@ class Transformer(nn.Module):
         return F.linear(states, self.output_weight, self.output_bias)
 
     def prefill(self, src_ids: Tensor, src_mask: Tensor) -> DecoderCache:
-        """Encodes sources and returns a cache that holds their cross-attention keys and values, at step 0.
+        """Encodes sources and returns a cache that holds their cross-attention keys and values, one row each, at step 0.
 
         Args:
             src_ids: (B, S).
@@ -137,24 +137,26 @@ class Transformer(nn.Module):
         projected = [
             torch.stack(layer.cross_attention.project_keys_values(memory)) for layer in self._decoder_layers()
         ]
-        return DecoderCache(torch.stack(projected), src_mask, self.config.max_target_length)
+        return DecoderCache(SentenceCache(torch.stack(projected), src_mask), self.config.max_target_length)
 
-    def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Returns the logits of each row's next token, (B, V), and counts the step in the cache.
+    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
+        """Returns the logits of each row's next token, (B, V), and counts the step in the caches.
 
         Args:
             token_ids: The token each row reads: the start token at step 0, then what it wrote last, (B,).
-            cache: From `prefill`, with one row a token.
+            caches: One or more, each with sentences of one width; their rows, one cache after the other, are the B rows.
 
         Raises:
             CacheFullError: A row has taken the model's ``max_target_length`` steps.
         """
-        self_mask, cross_mask = cache.self_mask(), cache.cross_mask()
-        positions = self.positions[cache.lengths.clamp(max=len(self.positions) - 1)]
+        groups = [StepGroup(cache, cache.rows.mask(), cache.cross_mask()) for cache in caches]
+        lengths = joined([cache.rows.lengths for cache in caches])
+        positions = self.positions[lengths.clamp(max=len(self.positions) - 1)]
         x = self._embed(self.target_embedding, token_ids[:, None], positions[:, None])  # (B, 1, D)
         for index, layer in enumerate(self._decoder_layers()):
-            x = layer.step(x, cache, index, self_mask, cross_mask)
-        cache.advance()
+            x = layer.step(x, groups, index)
+        for cache in caches:
+            cache.rows.advance()
         return self.project(self.decoder_norm(x)[:, 0])
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:

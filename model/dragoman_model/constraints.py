@@ -1,0 +1,66 @@
+"""What a row may write next, from what it has written: plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
+
+from dragoman_model.plan import Sequence
+
+
+class Constraint(NamedTuple):
+    """What holds for the next token of one row.
+
+    Attributes:
+        forced: The only token allowed; None leaves the choice.
+        banned: Tokens that may not come.
+        seen: Tokens whose logits ``penalty`` lowers.
+        penalty: 1 is off.
+    """
+
+    forced: int | None = None
+    banned: SequenceOf[int] = ()
+    seen: SequenceOf[int] = ()
+    penalty: float = 1.0
+
+
+FREE = Constraint()
+
+
+def is_constrained(sequence: Sequence) -> bool:
+    """Returns whether `constraint` can ever say anything but `FREE`."""
+    options = sequence.options
+    return bool(
+        sequence.prefix_ids
+        or options.min_length
+        or options.no_repeat_ngram_size
+        or options.repetition_penalty != 1
+    )
+
+
+def constraint(sequence: Sequence, written: SequenceOf[int], eos_id: int) -> Constraint:
+    """Returns what holds for the token behind ``written``.
+
+    A prefix is forced and nothing else counts until it is written; then its tokens count as all others do.
+    """
+    options = sequence.options
+    if len(written) < len(sequence.prefix_ids):
+        return Constraint(forced=sequence.prefix_ids[len(written)])
+    banned = repeated_ngram_ends(written, options.no_repeat_ngram_size)
+    if len(written) < options.min_length:
+        banned.append(eos_id)
+    penalised = options.repetition_penalty != 1
+    return Constraint(None, banned, sorted(set(written)) if penalised else (), options.repetition_penalty)
+
+
+def repeated_ngram_ends(written: SequenceOf[int], size: int) -> list[int]:
+    """Returns the tokens that would end an n-gram of ``size`` that ``written`` holds already; size 0 is off."""
+    if size == 0 or len(written) < size:
+        return []
+    written = list(written)
+    context = written[len(written) - size + 1 :]
+    return [
+        written[start + size - 1]
+        for start in range(len(written) - size + 1)
+        if written[start : start + size - 1] == context
+    ]

@@ -1,0 +1,151 @@
+"""Sentences of one width and one kind of search: the tensors of their rows around the plain data of their searches.
+
+Shapes: N sentences, W rows of each, R rows (N × W), V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from collections.abc import Sequence as SequenceOf
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from dragoman_model.beams import BeamSearch, Candidate, RowSearch
+from dragoman_model.cache import DecoderCache
+from dragoman_model.config import ModelConfig
+from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
+from dragoman_model.plan import FinishedSentence, Sequence
+from dragoman_model.search import ban, expand, log_probabilities, penalise, sample
+
+Search = TypeVar("Search", RowSearch, BeamSearch)
+
+
+class Group(ABC, Generic[Search]):
+    """Some of the batch's sentences, whose rows stand together.
+
+    Attributes:
+        cache: What the decoder keeps of them.
+        last_ids: The token that each row reads next, (R,).
+        searches: One for each sentence.
+    """
+
+    def __init__(self, config: ModelConfig, cache: DecoderCache, searches: list[Search]) -> None:
+        self.cache = cache
+        self.searches = searches
+        device = cache.rows.lengths.device
+        self.last_ids = torch.full((cache.num_rows,), config.decoder_start_id, device=device)
+        self._eos_id = config.eos_id
+        self._is_constrained = any(is_constrained(search.sequence) for search in searches)
+
+    @abstractmethod
+    def advance(self, logits: Tensor) -> None:
+        """Chooses the next token of every row from its logits, (R, V)."""
+
+    def join(self, other: Group[Search]) -> None:
+        """Takes the sentences of ``other``."""
+        self.cache.concatenate(other.cache)
+        self.last_ids = torch.cat((self.last_ids, other.last_ids))
+        self.searches += other.searches
+        self._is_constrained |= other._is_constrained
+
+    def remove(self, ids: Collection[int]) -> None:
+        """Drops sentences by id; unknown ids are passed over."""
+        self._keep([index for index, s in enumerate(self.searches) if s.sequence.id not in ids])
+
+    def take_finished(self) -> list[FinishedSentence]:
+        """Returns the sentences that have ended and lets go of their rows."""
+        done = [search.is_done for search in self.searches]
+        if not any(done):
+            return []
+        finished = [search.result() for search in self.searches if search.is_done]
+        self._keep([index for index, is_done in enumerate(done) if not is_done])
+        return finished
+
+    def _keep(self, sentences: list[int]) -> None:
+        if len(sentences) == len(self.searches):
+            return
+        indices = torch.tensor(sentences, dtype=torch.long, device=self.last_ids.device)
+        self.cache.select(indices)
+        self.last_ids = self.last_ids.view(-1, self.cache.width)[indices].flatten()
+        self.searches = [self.searches[index] for index in sentences]
+        self._is_constrained = any(is_constrained(search.sequence) for search in self.searches)
+
+    def _constraints(self) -> SequenceOf[Constraint]:
+        """Returns what holds for each row's next token, or nothing where nothing can hold."""
+        if not self._is_constrained:
+            return ()
+        return [
+            constraint(search.sequence, written, self._eos_id) if is_constrained(search.sequence) else FREE
+            for search in self.searches
+            for written in search.written()
+        ]
+
+
+class RowGroup(Group[RowSearch]):
+    """Sentences whose rows each take their best token, or draw one."""
+
+    def advance(self, logits: Tensor) -> None:
+        """Chooses the next token of every row from its logits, (R, V)."""
+        logits = logits.float()
+        constraints = self._constraints()
+        choice = ban(penalise(logits, constraints), constraints, self._eos_id)
+        self.last_ids = choice.argmax(dim=-1)
+        if any(search.noise is not None for search in self.searches):
+            self._draw(choice)
+        log_probs = log_probabilities(logits, self.last_ids)
+        # One wait for the device a step: what it waits for is the step's own work.
+        token_ids, values = self.last_ids.tolist(), log_probs.tolist()
+        width = self.cache.width
+        for index, search in enumerate(self.searches):
+            rows = slice(index * width, (index + 1) * width)
+            search.advance(token_ids[rows], values[rows])
+
+    def _draw(self, choice: Tensor) -> None:
+        """Puts a drawn token in the place of the best one where a sentence samples."""
+        rows: list[int] = []
+        noise: list[float] = []
+        settings: list[tuple[int, float, float]] = []
+        for index, search in enumerate(self.searches):
+            if search.noise is None:
+                continue
+            options = search.sequence.options
+            for row in range(self.cache.width):
+                rows.append(index * self.cache.width + row)
+                noise.append(search.noise.at(row, search.num_steps))
+                settings.append((options.sampling_topk, options.sampling_topp, options.sampling_temperature))
+        device = choice.device
+        top_k, top_p, temperature = torch.tensor(settings, dtype=torch.float64, device=device).unbind(1)
+        indices = torch.tensor(rows, device=device)
+        drawn = sample(
+            choice[indices], top_k, top_p, temperature, torch.tensor(noise, dtype=torch.float64, device=device)
+        )
+        self.last_ids[indices] = drawn
+
+
+class BeamGroup(Group[BeamSearch]):
+    """Sentences whose rows are the beams of one search each."""
+
+    def advance(self, logits: Tensor) -> None:
+        """Chooses each sentence's next hypotheses from its rows' logits, (R, V)."""
+        device = logits.device
+        sums = torch.tensor([search.sums() for search in self.searches], device=device)
+        continuations = expand(
+            logits.float(), self._constraints(), sums, 2 * self.cache.width, self._eos_id
+        )
+        moves: list[tuple[int, int]] = []
+        for index, (search, *columns) in enumerate(zip(self.searches, *continuations.tolist(), strict=True)):
+            first_row = index * self.cache.width
+            moved = search.advance(
+                Candidate(int(parent), int(token_id), rank, log_probability)
+                for parent, token_id, rank, log_probability in zip(*columns, strict=True)
+            )
+            moves += [(first_row + source, first_row + target) for source, target in moved]
+        if moves:
+            sources, targets = torch.tensor(moves, device=device).unbind(1)
+            self.cache.rows.copy(sources, targets)
+        self.last_ids = torch.tensor(
+            [token_id for search in self.searches for token_id in search.last_ids()], device=device
+        )

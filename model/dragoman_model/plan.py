@@ -1,0 +1,153 @@
+"""What crosses into the running batch and out of it: plain data.
+
+Shapes: S source length, T target length, L layers, H heads.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dragoman_model.options import DecodingOptions
+
+_GREEDY = DecodingOptions()
+
+
+class FinishReason(enum.Enum):
+    """Why the decoding of a sentence ended."""
+
+    EOS = "eos"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequence:
+    """A sentence to decode.
+
+    Attributes:
+        id: Names the sentence in every output; unique among the running ones.
+        source_ids: Source tokens, end-of-sentence last.
+        max_length: Target tokens at most, without end-of-sentence; at most the model's ``max_target_length`` - 1. It
+            counts, and ``options.max_length`` doesn't.
+        options: How to search.
+        prefix_ids: Target tokens that every hypothesis starts with, fewer than ``max_length``.
+    """
+
+    id: int
+    source_ids: tuple[int, ...]
+    max_length: int
+    options: DecodingOptions = _GREEDY
+    prefix_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForcedDecode:
+    """A translation whose attention is wanted.
+
+    Attributes:
+        id: Names it in the output.
+        source_ids: Source tokens, end-of-sentence last.
+        target_ids: Target tokens, end-of-sentence last (or the last token made, where decoding hit its length limit).
+    """
+
+    id: int
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one call of `RunningBatch.run` does.
+
+    Attributes:
+        remove: Sentences to drop first, by id; unknown ids are passed over, since one may have finished meanwhile.
+        admit: Sentences to prefill; they take part in this call's step.
+        attend: Forced decodes to run.
+    """
+
+    remove: tuple[int, ...] = ()
+    admit: tuple[Sequence, ...] = ()
+    attend: tuple[ForcedDecode, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation of a sentence.
+
+    Attributes:
+        token_ids: Target tokens, end-of-sentence included where it was reached.
+        log_probabilities: Of each token, under the unmodified model.
+        finish_reason: Why it ended.
+    """
+
+    token_ids: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+    finish_reason: FinishReason
+
+    @property
+    def score(self) -> float:
+        """Sum of the log-probabilities."""
+        return sum(self.log_probabilities)
+
+
+@dataclass(frozen=True)
+class FinishedSentence:
+    """A sentence that has left the batch.
+
+    Attributes:
+        id: The sequence's.
+        hypotheses: Best first, one or more: as many as were asked for, or all there are where the vocabulary or a limit
+            leaves fewer.
+    """
+
+    id: int
+    hypotheses: tuple[Hypothesis, ...]
+
+    @property
+    def best(self) -> Hypothesis:
+        """The translation."""
+        return self.hypotheses[0]
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """Result of a `ForcedDecode`.
+
+    Attributes:
+        id: The request's.
+        cross: Cross-attention weights of each target token's prediction, (L, H, T, S), float32, on the CPU.
+        log_probabilities: Of each target token, T of them.
+    """
+
+    id: int
+    cross: Tensor
+    log_probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PhaseStats:
+    """What a phase of a call cost.
+
+    Attributes:
+        seconds: Wall time.
+        rows: Rows computed.
+        real_tokens: Tokens computed that stand for text.
+        padding_tokens: Positions computed beside them.
+    """
+
+    seconds: float
+    rows: int
+    real_tokens: int
+    padding_tokens: int
+
+
+@dataclass(frozen=True)
+class BatchOutput:
+    """What one call of `RunningBatch.run` made; a phase that did not run is None."""
+
+    finished: list[FinishedSentence]
+    attentions: list[AttentionOutput]
+    prefill: PhaseStats | None
+    decode: PhaseStats | None
