@@ -7,6 +7,7 @@
     │   └── TokenizerError        its tokenizer cannot be read
     ├── DeviceError               the wished device or precision is not to be had here
     ├── SentenceTooLongError      a sentence has more tokens than the model takes
+    ├── PrefixTooLongError        a forced start leaves no room for a translation
     ├── CacheFullError            a row has taken as many steps as the model's limit
     └── TrainingError             a training run cannot start or go on
         ├── RecipeError           a recipe says something that it may not
@@ -49,6 +50,22 @@ class SentenceTooLongError(ModelError):
             "(the end-of-sentence token included); split the sentence"
         )
         self.sentence_index = sentence_index
+        self.length = length
+        self.limit = limit
+        self.text_index: int | None = None
+
+
+class PrefixTooLongError(ModelError):
+    """What a translation shall start with leaves no room for the rest.
+
+    Attributes:
+        length: Its length in tokens.
+        limit: The longest that is allowed.
+        text_index: Which of several texts it belongs to, from 0; None where there was one alone.
+    """
+
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(f"the target prefix has {length} tokens, but at most {limit} are allowed; shorten it")
         self.length = length
         self.limit = limit
         self.text_index: int | None = None

@@ -79,11 +79,6 @@ def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, tokens.flatten(1).gather(1, places)
 
 
-def best_tokens(logits: Tensor, constraints: SequenceOf[Constraint], eos_id: int) -> Tensor:
-    """Returns the likeliest token of each row, (R,), int64, after what holds for it."""
-    return ban(penalise(logits, constraints), constraints, eos_id).argmax(dim=-1)
-
-
 def expand(
     logits: Tensor, constraints: SequenceOf[Constraint], sums: Tensor, count: int, eos_id: int
 ) -> Tensor:

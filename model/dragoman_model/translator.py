@@ -10,11 +10,13 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dragoman_model.batch import FinishReason, Plan, RunningBatch
-from dragoman_model.batch import Sequence as BatchSequence
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.config import ModelConfig
-from dragoman_model.errors import SentenceTooLongError
+from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import FinishReason, Hypothesis, Plan
+from dragoman_model.plan import Sequence as BatchSequence
 from dragoman_model.text import SplitText, split_text
 
 
@@ -26,20 +28,13 @@ class PreparedText:
         text: As the caller gave it.
         split: Its sentences and what stands between them.
         source_ids: Source tokens of each sentence, end-of-sentence last.
+        prefix_ids: Target tokens that the first sentence's translation starts with.
     """
 
     text: str
     split: SplitText
     source_ids: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class SentenceResult:
-    """A decoded sentence: its tokens, end-of-sentence included where it was reached, and their log-probabilities."""
-
-    token_ids: tuple[int, ...]
-    log_probabilities: tuple[float, ...]
-    finish_reason: FinishReason
+    prefix_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +53,27 @@ class ScoredToken:
 
 
 @dataclass(frozen=True)
+class TextHypothesis:
+    """One of several translations of a text.
+
+    Attributes:
+        text: The translation.
+        finish_reason: LENGTH where any sentence hit its limit.
+        score: Sum of the tokens' log-probabilities.
+        normalized_score: score / target tokens.
+        target_token_count: Target tokens made, end-of-sentence included.
+        tokens: Every target token.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    score: float
+    normalized_score: float
+    target_token_count: int
+    tokens: tuple[ScoredToken, ...]
+
+
+@dataclass(frozen=True)
 class TextTranslation:
     """A translated text.
 
@@ -70,6 +86,7 @@ class TextTranslation:
         target_token_count: Target tokens made, end-of-sentence included.
         sentence_count: Sentences that the text was cut into.
         tokens: Every target token.
+        alternatives: The best translations, best first, this one among them; empty where one was asked for.
     """
 
     text: str
@@ -80,15 +97,17 @@ class TextTranslation:
     target_token_count: int
     sentence_count: int
     tokens: tuple[ScoredToken, ...]
+    alternatives: tuple[TextHypothesis, ...] = ()
 
 
-def prepare(model: LoadedModel, text: str, *, sentences: bool = True) -> PreparedText:
+def prepare(model: LoadedModel, text: str, *, sentences: bool = True, target_prefix: str = "") -> PreparedText:
     """Returns ``text`` cut into sentences and tokenised.
 
     Args:
         model: Gives the language, the tokenizer and the limit.
         text: Any text.
         sentences: False takes the text as one sentence.
+        target_prefix: What the translation starts with; all of it belongs to the first sentence.
 
     Raises:
         SentenceTooLongError: A sentence has more tokens than the model takes.
@@ -101,42 +120,60 @@ def prepare(model: LoadedModel, text: str, *, sentences: bool = True) -> Prepare
         if len(ids) > limit:
             raise SentenceTooLongError(index, len(ids), limit)
         source_ids.append(tuple(ids))
-    return PreparedText(text, split, tuple(source_ids))
+    prefix_ids = model.tokenizer.encode_target(target_prefix)[:-1]  # without end-of-sentence
+    return PreparedText(text, split, tuple(source_ids), tuple(prefix_ids))
 
 
 def assemble(
-    model: LoadedModel, prepared: PreparedText, results: Sequence[SentenceResult]
+    model: LoadedModel, prepared: PreparedText, results: Sequence[Sequence[Hypothesis]]
 ) -> TextTranslation:
     """Returns the translation of a text from those of its sentences.
 
     Args:
         model: Gives the tokenizer.
         prepared: From `prepare`.
-        results: One for each of its sentences, in order.
+        results: For each of its sentences, in order, one hypothesis or more, best first. Alternatives of the text join the
+            k-th of each.
     """
     if not results:
         return TextTranslation(prepared.text, None, None, None, 0, 0, 0, ())
+    hypotheses = [_assemble_hypothesis(model, prepared, chosen) for chosen in zip(*results, strict=False)]
+    best = hypotheses[0]
+    return TextTranslation(
+        text=best.text,
+        finish_reason=best.finish_reason,
+        score=best.score,
+        normalized_score=best.normalized_score,
+        source_token_count=sum(map(len, prepared.source_ids)),
+        target_token_count=best.target_token_count,
+        sentence_count=len(results),
+        tokens=best.tokens,
+        alternatives=tuple(hypotheses) if len(hypotheses) > 1 else (),
+    )
+
+
+def _assemble_hypothesis(
+    model: LoadedModel, prepared: PreparedText, sentences: Sequence[Hypothesis]
+) -> TextHypothesis:
     translations: list[str] = []
     tokens: list[ScoredToken] = []
     offset = 0
-    for separator, result in zip(prepared.split.separators, results, strict=False):
+    for separator, sentence in zip(prepared.split.separators, sentences, strict=False):
         offset += len(separator)
-        translation, pieces = model.tokenizer.target_pieces(result.token_ids)
-        for piece, log_probability in zip(pieces, result.log_probabilities, strict=True):
+        translation, pieces = model.tokenizer.target_pieces(sentence.token_ids)
+        for piece, log_probability in zip(pieces, sentence.log_probabilities, strict=True):
             span = (piece.span[0] + offset, piece.span[1] + offset) if piece.span else None
             tokens.append(ScoredToken(piece.text, log_probability, span))
         translations.append(translation)
         offset += len(translation)
     score = sum(token.log_probability for token in tokens)
-    cut = any(result.finish_reason is FinishReason.LENGTH for result in results)
-    return TextTranslation(
+    cut = any(sentence.finish_reason is FinishReason.LENGTH for sentence in sentences)
+    return TextHypothesis(
         text=prepared.split.join(translations),
         finish_reason=FinishReason.LENGTH if cut else FinishReason.EOS,
         score=score,
         normalized_score=score / len(tokens),
-        source_token_count=sum(map(len, prepared.source_ids)),
         target_token_count=len(tokens),
-        sentence_count=len(results),
         tokens=tuple(tokens),
     )
 
@@ -149,6 +186,26 @@ def default_max_length(config: ModelConfig, source_length: int) -> int:
     return min(config.max_target_length - 1, 10 + 2 * source_length)
 
 
+def max_length_of(
+    config: ModelConfig, options: DecodingOptions, source_length: int, prefix_length: int = 0
+) -> int:
+    """Returns how many target tokens a sentence may take, end-of-sentence not counted: by its options, or the default.
+
+    A minimum or a prefix that leaves the default no room raises it; the model's own limit holds in any case.
+
+    Raises:
+        PrefixTooLongError: The prefix alone is as long.
+    """
+    length = options.max_length
+    if length is None:
+        default = default_max_length(config, source_length)
+        length = max(default, options.min_length, prefix_length + 1)
+    length = min(length, config.max_target_length - 1)
+    if prefix_length >= length:
+        raise PrefixTooLongError(prefix_length, length - 1)
+    return length
+
+
 class Translator:
     """Translates texts in this process, many sentences at once."""
 
@@ -157,7 +214,7 @@ class Translator:
 
         Args:
             model: From `load_model`.
-            max_batch_size: Rows decoded at once, at most; 1 or more.
+            max_batch_size: Rows decoded at once, at most, 1 or more; a sentence that takes more runs alone.
         """
         if max_batch_size < 1:
             raise ValueError(f"max_batch_size is {max_batch_size}; it must be 1 or more")
@@ -169,7 +226,8 @@ class Translator:
         texts: Iterable[str],
         *,
         sentences: bool = True,
-        max_length: int | None = None,
+        options: DecodingOptions | None = None,
+        target_prefixes: Sequence[str] = (),
         on_text: Callable[[int], object] | None = None,
     ) -> list[TextTranslation]:
         """Returns one translation for each text, in order.
@@ -177,21 +235,34 @@ class Translator:
         Args:
             texts: Any texts; a blank one comes back as it is.
             sentences: False takes each text as one sentence.
-            max_length: Target tokens of a sentence, at most, up to the model's limit; None is `default_max_length`.
+            options: How to search; None is greedy search. ``max_length`` holds up to the model's own limit.
+            target_prefixes: Nothing, or for each text what its translation starts with.
             on_text: Called with the number of sentences that a step finished.
 
         Raises:
             SentenceTooLongError: A sentence has more tokens than the model takes; nothing was translated.
+            PrefixTooLongError: A prefix leaves no room for a translation; nothing was translated.
         """
+        texts = list(texts)
+        options = options or DecodingOptions()
         prepared = []
-        for index, text in enumerate(texts):
+        for index, (text, prefix) in enumerate(
+            zip(texts, target_prefixes or [""] * len(texts), strict=True)
+        ):
             try:
-                prepared.append(prepare(self._model, text, sentences=sentences))
-            except SentenceTooLongError as error:
+                ready = prepare(self._model, text, sentences=sentences, target_prefix=prefix)
+                if ready.source_ids:
+                    first_length = len(ready.source_ids[0])
+                    max_length_of(self._model.config, options, first_length, len(ready.prefix_ids))
+            except (SentenceTooLongError, PrefixTooLongError) as error:
                 error.text_index = index
                 raise
+            prepared.append(ready)
         sources = [ids for text in prepared for ids in text.source_ids]
-        results = iter(self.decode(sources, max_length=max_length, on_finished=on_text))
+        prefixes = [
+            text.prefix_ids if index == 0 else () for text in prepared for index in range(len(text.source_ids))
+        ]
+        results = iter(self.decode(sources, options=options, prefixes=prefixes, on_finished=on_text))
         return [
             assemble(self._model, text, list(itertools.islice(results, len(text.source_ids))))
             for text in prepared
@@ -201,47 +272,42 @@ class Translator:
         self,
         sources: Sequence[tuple[int, ...]],
         *,
-        max_length: int | None = None,
+        options: DecodingOptions | None = None,
+        prefixes: Sequence[tuple[int, ...]] = (),
         on_finished: Callable[[int], object] | None = None,
-    ) -> list[SentenceResult]:
-        """Returns one result for each tokenised sentence, in order.
+    ) -> list[tuple[Hypothesis, ...]]:
+        """Returns each tokenised sentence's hypotheses, best first, in the order of the sentences.
 
         Longest first: rows of like length run together, and the long ones do not stand alone at the end.
         """
+        options = (options or DecodingOptions()).with_seed()
         batch = RunningBatch(self._model.transformer)
-        config = self._model.config
+        max_sentences = max(1, self._max_batch_size // options.num_rows)
         waiting = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-        token_ids: list[list[int]] = [[] for _ in sources]
-        log_probabilities: list[list[float]] = [[] for _ in sources]
-        reasons: dict[int, FinishReason] = {}
-        while waiting or batch.num_rows:
+        results: dict[int, tuple[Hypothesis, ...]] = {}
+        while waiting or batch.num_sentences:
             admitted = []
-            free = self._max_batch_size - batch.num_rows
+            free = max_sentences - batch.num_sentences
             # In groups, since a prefill of a few rows costs nearly as much as one of many.
-            if free >= min(len(waiting), max(1, self._max_batch_size // 4)):
+            if free >= min(len(waiting), max(1, max_sentences // 4)):
                 admitted = [waiting.pop() for _ in range(min(free, len(waiting)))]
             sequences = tuple(
-                BatchSequence(
-                    id=index,
-                    source_ids=sources[index],
-                    max_length=(
-                        default_max_length(config, len(sources[index]))
-                        if max_length is None
-                        else min(max_length, config.max_target_length - 1)
-                    ),
-                )
+                self._sequence(index, sources[index], options, prefixes[index] if prefixes else ())
                 for index in admitted
             )
-            finished = 0
-            for output in batch.run(Plan(admit=sequences)).tokens:
-                token_ids[output.id].append(output.token_id)
-                log_probabilities[output.id].append(output.log_probability)
-                if output.finish_reason is not None:
-                    reasons[output.id] = output.finish_reason
-                    finished += 1
+            finished = batch.run(Plan(admit=sequences)).finished
+            results.update((sentence.id, sentence.hypotheses) for sentence in finished)
             if on_finished and finished:
-                on_finished(finished)
-        return [
-            SentenceResult(tuple(token_ids[index]), tuple(log_probabilities[index]), reasons[index])
-            for index in range(len(sources))
-        ]
+                on_finished(len(finished))
+        return [results[index] for index in range(len(sources))]
+
+    def _sequence(
+        self, index: int, source_ids: tuple[int, ...], options: DecodingOptions, prefix_ids: tuple[int, ...]
+    ) -> BatchSequence:
+        return BatchSequence(
+            id=index,
+            source_ids=source_ids,
+            max_length=max_length_of(self._model.config, options, len(source_ids), len(prefix_ids)),
+            options=options,
+            prefix_ids=prefix_ids,
+        )

@@ -3,8 +3,10 @@ import random
 import pytest
 import torch
 
-from dragoman_model.batch import FinishReason, ForcedDecode, Plan, RunningBatch, Sequence, pad_ids
+from dragoman_model.batch import RunningBatch, pad_ids
 from dragoman_model.errors import CacheFullError
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import FinishReason, ForcedDecode, Plan, Sequence
 from tests.model.made_up import made_up_pairs
 
 
@@ -54,24 +56,23 @@ def decode_uncached(transformer, source_ids, max_length, min_length=0):
 
 def run_to_end(batch, sequences):
     """Decodes all sequences together; returns (token ids, log-probabilities, reason) by id."""
-    results = {sequence.id: ([], [], None) for sequence in sequences}
+    results = {}
     plan = Plan(admit=tuple(sequences))
-    while True:
-        for output in batch.run(plan).tokens:
-            collect(results, output)
+    while batch.num_rows or plan.admit:
+        collect(results, batch.run(plan))
         plan = Plan()
-        if not batch.num_rows:
-            return results
+    return results
 
 
-def collect(results, output):
-    ids, log_probs, reason = results[output.id]
-    assert reason is None, "a finished row wrote a token"
-    results[output.id] = (
-        [*ids, output.token_id],
-        [*log_probs, output.log_probability],
-        output.finish_reason,
-    )
+def collect(results, out):
+    for sentence in out.finished:
+        assert sentence.id not in results, "a sentence finished twice"
+        (only,) = sentence.hypotheses
+        results[sentence.id] = (list(only.token_ids), list(only.log_probabilities), only.finish_reason)
+
+
+def at_least(min_length):
+    return DecodingOptions(min_length=min_length)
 
 
 def assert_same_decoding(actual, expected):
@@ -102,8 +103,7 @@ def test_every_sentence_gets_its_tokens_whoever_joins_and_leaves_beside_it(batch
     rng = random.Random(1)
     waiting = list(range(200))
     rng.shuffle(waiting)
-    results = {index: ([], [], None) for index in waiting}
-    running, removed = set(), set()
+    results, running, removed = {}, set(), set()
     while waiting or running:
         admitted = [waiting.pop() for _ in range(min(rng.randint(0, 9), len(waiting)))]
         leaving = {index for index in running if rng.random() < 0.02}
@@ -117,20 +117,15 @@ def test_every_sentence_gets_its_tokens_whoever_joins_and_leaves_beside_it(batch
                 ),
             )
         )
-        assert {
-            output.id for output in out.tokens
-        } == running  # each running row writes once, no other row does
-        for output in out.tokens:
-            collect(results, output)
-            if output.finish_reason is not None:
-                running.remove(output.id)
+        if running:
+            assert out.decode.rows == len(running)  # each running row writes once, no other row does
+        collect(results, out)
+        running -= {sentence.id for sentence in out.finished}
         assert batch.num_rows == len(running)
     assert len(removed) > 10
-    for index in set(range(200)) - removed:
-        assert_same_decoding(results[index], outputs_alone[index])
-    for index in removed:
-        ids = results[index][0]
-        assert outputs_alone[index][0][: len(ids)] == ids
+    assert results.keys() == set(range(200)) - removed
+    for index, result in results.items():
+        assert_same_decoding(result, outputs_alone[index])
 
 
 def test_log_probabilities_sum_to_the_score_of_the_translation(batch, tiny_model, sources):
@@ -151,7 +146,7 @@ def test_no_row_ends_before_its_least_length(batch, tiny_model, sources, outputs
     short = [i for i in range(200) if len(outputs_alone[i][0]) <= min_length][:7]
     assert short
     sequences = [
-        Sequence(id=index, source_ids=sources[index], max_length=20, min_length=min_length) for index in short
+        Sequence(id=index, source_ids=sources[index], max_length=20, options=at_least(min_length)) for index in short
     ]
     free = Sequence(
         id=999, source_ids=sources[short[0]], max_length=20
@@ -184,7 +179,7 @@ def test_a_row_at_its_greatest_length_says_so_and_each_has_its_own(batch, source
 def test_a_row_longer_than_the_model_allows_is_an_error_that_clear_recovers_from(
     batch, tiny_model, sources, outputs_alone
 ):
-    too_long = Sequence(id=0, source_ids=sources[0], max_length=10_000, min_length=10_000)
+    too_long = Sequence(id=0, source_ids=sources[0], max_length=10_000, options=at_least(10_000))
     batch.run(Plan(admit=(too_long,)))
     for _ in range(tiny_model.config.max_target_length - 1):
         batch.run(Plan())
@@ -200,14 +195,14 @@ def test_a_cleared_batch_forgets_its_rows(batch, sources, outputs_alone):
     batch.run(Plan(admit=tuple(Sequence(id=i, source_ids=sources[i], max_length=20) for i in range(5))))
     batch.clear()
     assert batch.num_rows == 0
-    assert batch.run(Plan()).tokens == []
+    assert batch.run(Plan()).finished == []
     results = run_to_end(batch, [Sequence(id=i, source_ids=sources[i], max_length=20) for i in (7, 8)])
     for index in (7, 8):
         assert_same_decoding(results[index], outputs_alone[index])
 
 
 def test_a_failed_prefill_can_be_cleared(batch, tiny_model, sources, outputs_alone):
-    batch.run(Plan(admit=(Sequence(id=0, source_ids=sources[0], max_length=20, min_length=10),)))
+    batch.run(Plan(admit=(Sequence(id=0, source_ids=sources[0], max_length=20, options=at_least(10)),)))
     unknown_token = Sequence(id=1, source_ids=(tiny_model.config.source_vocab_size, 2), max_length=20)
     with pytest.raises(IndexError):
         batch.run(Plan(admit=(unknown_token,)))
@@ -217,19 +212,19 @@ def test_a_failed_prefill_can_be_cleared(batch, tiny_model, sources, outputs_alo
 
 
 def test_removed_rows_are_gone_at_once(batch, sources):
-    sequences = tuple(Sequence(id=i, source_ids=sources[i], max_length=20, min_length=10) for i in range(4))
+    sequences = tuple(Sequence(id=i, source_ids=sources[i], max_length=20, options=at_least(10)) for i in range(4))
     batch.run(Plan(admit=sequences))
     out = batch.run(Plan(remove=(1, 2)))
-    assert [output.id for output in out.tokens] == [0, 3]
+    assert out.decode.rows == batch.num_rows == batch.num_sentences == 2
     out = batch.run(Plan(remove=(0, 3)))
-    assert out.tokens == []
+    assert out.finished == []
     assert out.decode is None
     assert batch.num_rows == 0
 
 
 def test_an_idle_batch_does_nothing(batch):
     out = batch.run(Plan())
-    assert (out.tokens, out.attentions, out.prefill, out.decode) == ([], [], None, None)
+    assert (out.finished, out.attentions, out.prefill, out.decode) == ([], [], None, None)
 
 
 def test_statistics_count_rows_and_tokens(batch, sources):
@@ -237,7 +232,7 @@ def test_statistics_count_rows_and_tokens(batch, sources):
     out = batch.run(
         Plan(
             admit=tuple(
-                Sequence(id=i, source_ids=ids, max_length=20, min_length=5) for i, ids in enumerate(chosen)
+                Sequence(id=i, source_ids=ids, max_length=20, options=at_least(5)) for i, ids in enumerate(chosen)
             )
         )
     )
@@ -268,7 +263,7 @@ def test_a_forced_decode_reproduces_the_log_probabilities_of_its_tokens(batch, s
     assert [attention.id for attention in out.attentions] == list(indices)
     for attention in out.attentions:
         assert attention.log_probabilities == pytest.approx(outputs_alone[attention.id][1], abs=1e-4)
-    assert out.tokens == []
+    assert out.finished == []
     assert batch.num_rows == 0
 
 
@@ -298,11 +293,10 @@ def test_a_padding_token_inside_a_source_gets_no_attention_at_all(batch, tiny_mo
 
 
 def test_attending_disturbs_no_running_row(batch, sources, outputs_alone):
-    results = {0: ([], [], None)}
+    results = {}
     plan = Plan(admit=(Sequence(id=0, source_ids=sources[0], max_length=20),))
     while True:
-        for output in batch.run(plan).tokens:
-            collect(results, output)
+        collect(results, batch.run(plan))
         if not batch.num_rows:
             break
         plan = Plan(attend=forced_decodes(outputs_alone, sources, (5,)))

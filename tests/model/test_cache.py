@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dragoman_model.cache import DecoderCache
+from dragoman_model.cache import DecoderCache, SentenceCache
 from dragoman_model.errors import CacheFullError
 
 L, H, K = 2, 3, 5
@@ -13,7 +13,7 @@ def make_cache(lengths=(4, 2, 7), max_length=50, seed=0):
     columns = max(lengths)
     cross = torch.randn(L, 2, len(lengths), H, columns, K, generator=generator)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
-    return DecoderCache(cross, mask, max_length)
+    return DecoderCache(SentenceCache(cross, mask), max_length)
 
 
 def take_step(cache, number):
@@ -22,13 +22,13 @@ def take_step(cache, number):
     Returns the keys that each row may attend to in this step, as such marks, row by row.
     """
     marks = number * 100 + torch.arange(cache.num_rows, dtype=torch.float32)
-    mask = cache.self_mask()[:, 0, 0]
+    mask = cache.rows.mask()[:, 0, 0]
     for layer in range(L):
         appended = (marks + layer / 10)[:, None, None, None].expand(-1, H, 1, K)
-        keys, values = cache.append(layer, appended, -appended)
+        keys, values = cache.rows.append(layer, appended, -appended)
         assert keys.shape == (cache.num_rows, H, mask.size(1), K)
         assert values.equal(-keys)
-    cache.advance()
+    cache.rows.advance()
     return [
         [round(mark - layer / 10) for mark in keys[row, 0, mask[row], 0].tolist()] for row in range(len(mask))
     ]
@@ -37,9 +37,9 @@ def take_step(cache, number):
 def test_a_new_cache_is_at_step_zero():
     cache = make_cache()
     assert cache.num_rows == 3
-    assert cache.num_source_columns == 7
-    assert cache.lengths.tolist() == [0, 0, 0]
-    assert cache.self_mask().tolist() == [[[[True]]]] * 3
+    assert cache.sentences.num_columns == 7
+    assert cache.rows.lengths.tolist() == [0, 0, 0]
+    assert cache.rows.mask().tolist() == [[[[True]]]] * 3
     assert cache.cross_mask()[:, 0, 0].sum(-1).tolist() == [4, 2, 7]
 
 
@@ -48,8 +48,8 @@ def test_steps_come_back_in_order():
     take_step(cache, 1)
     take_step(cache, 2)
     assert take_step(cache, 3) == [[100, 200, 300], [101, 201, 301], [102, 202, 302]]
-    assert cache.lengths.tolist() == [3, 3, 3]
-    assert cache.self_mask().shape == (3, 1, 1, 4)
+    assert cache.rows.lengths.tolist() == [3, 3, 3]
+    assert cache.rows.mask().shape == (3, 1, 1, 4)
 
 
 def test_growing_keeps_what_is_held():
@@ -66,7 +66,7 @@ def test_a_step_past_the_limit_is_refused_and_says_the_limit(max_length):
         take_step(cache, mark)
     with pytest.raises(CacheFullError, match=f"{max_length} steps"):
         take_step(cache, 99)
-    assert cache.lengths.tolist() == [max_length] * 3
+    assert cache.rows.lengths.tolist() == [max_length] * 3
 
 
 def test_rows_that_join_start_behind_the_others_at_step_zero():
@@ -76,8 +76,8 @@ def test_rows_that_join_start_behind_the_others_at_step_zero():
     cross_before, cross_late = cache.cross(1)[0].clone(), late.cross(1)[0].clone()
     cache.concatenate(late)
     assert cache.num_rows == 5
-    assert cache.lengths.tolist() == [2, 2, 2, 0, 0]
-    assert cache.num_source_columns == 9
+    assert cache.rows.lengths.tolist() == [2, 2, 2, 0, 0]
+    assert cache.sentences.num_columns == 9
     assert cache.cross_mask()[:, 0, 0].sum(-1).tolist() == [4, 2, 7, 9, 1]
     assert cache.cross(1)[0][:3, :, :7].equal(cross_before)
     assert cache.cross(1)[0][3:].equal(cross_late)
@@ -91,9 +91,9 @@ def test_joining_a_longer_batch_pads_the_one_that_is_there():
         take_step(long, mark)
     take_step(short, 7)
     short.concatenate(long)
-    assert short.lengths.tolist() == [1, 3, 3]
+    assert short.rows.lengths.tolist() == [1, 3, 3]
     assert take_step(short, 8) == [[700, 800], [100, 200, 300, 801], [101, 201, 301, 802]]
-    assert short.num_source_columns == 5
+    assert short.sentences.num_columns == 5
 
 
 def test_selecting_reorders_and_lets_go_of_columns_no_row_uses():
@@ -104,12 +104,12 @@ def test_selecting_reorders_and_lets_go_of_columns_no_row_uses():
     take_step(cache, 4)
     keys = cache.cross(0)[0].clone()
     cache.select(torch.tensor([3, 1]))
-    assert cache.lengths.tolist() == [1, 4]
-    assert cache.num_source_columns == 3
+    assert cache.rows.lengths.tolist() == [1, 4]
+    assert cache.sentences.num_columns == 3
     assert cache.cross(0)[0].equal(keys[[3, 1], :, :3])
     assert take_step(cache, 5) == [[403, 500], [101, 201, 301, 401, 501]]
     cache.select(torch.tensor([0]))
-    assert cache.self_mask().shape == (1, 1, 1, 3)  # the long row's columns are gone
+    assert cache.rows.mask().shape == (1, 1, 1, 3)  # the long row's columns are gone
     assert take_step(cache, 6) == [[403, 500, 600]]
 
 
@@ -126,11 +126,11 @@ def test_selecting_nothing_leaves_an_empty_cache_that_rows_can_join():
     take_step(cache, 1)
     cache.select(torch.empty(0, dtype=torch.long))
     assert cache.num_rows == 0
-    assert cache.num_source_columns == 0
-    assert cache.self_mask().shape == (0, 1, 1, 1)
+    assert cache.sentences.num_columns == 0
+    assert cache.rows.mask().shape == (0, 1, 1, 1)
     cache.concatenate(make_cache(lengths=(5,)))
     assert take_step(cache, 2) == [[200]]
-    assert cache.num_source_columns == 5
+    assert cache.sentences.num_columns == 5
 
 
 def test_the_limit_counts_each_rows_own_steps():

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from dragoman_model.batch import FinishReason, RunningBatch
+from dragoman_model.batch import RunningBatch
 from dragoman_model.errors import SentenceTooLongError
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import FinishReason, Hypothesis
 from dragoman_model.translator import (
-    SentenceResult,
     Translator,
     assemble,
     default_max_length,
@@ -52,7 +53,7 @@ def results_for(model, translations, reason=EOS):
     results = []
     for translation in translations:
         ids = tuple(model.tokenizer.encode_target(translation))
-        results.append(SentenceResult(ids, tuple(-float(i + 1) for i in range(len(ids))), reason))
+        results.append([Hypothesis(ids, tuple(-float(i + 1) for i in range(len(ids))), reason)])
     return results
 
 
@@ -160,12 +161,12 @@ def test_scores_and_counts_add_up(tiny_model):
     prepared = prepare(tiny_model, "The cat sees you. Lena paints.")
     results = results_for(tiny_model, ["Die Katze mag dich.", "Lena malt."])
     translation = assemble(tiny_model, prepared, results)
-    assert translation.score == sum(sum(result.log_probabilities) for result in results)
-    num_tokens = sum(len(result.token_ids) for result in results)
+    assert translation.score == sum(result.score for (result,) in results)
+    num_tokens = sum(len(result.token_ids) for (result,) in results)
     assert translation.target_token_count == len(translation.tokens) == num_tokens
     assert translation.normalized_score == translation.score / num_tokens
     assert [token.log_probability for token in translation.tokens] == [
-        p for result in results for p in result.log_probabilities
+        p for (result,) in results for p in result.log_probabilities
     ]
     assert translation.source_token_count == sum(map(len, prepared.source_ids))
 
@@ -191,8 +192,8 @@ def test_one_sentence_at_its_limit_makes_the_text_so(tiny_model):
     prepared = prepare(tiny_model, "The cat sees you. Lena paints.")
     first, second = results_for(tiny_model, ["Die Katze.", "Lena."])
     assert assemble(tiny_model, prepared, [first, second]).finish_reason is EOS
-    cut = dataclasses.replace(first, finish_reason=LENGTH)
-    assert assemble(tiny_model, prepared, [cut, second]).finish_reason is LENGTH
+    cut = dataclasses.replace(first[0], finish_reason=LENGTH)
+    assert assemble(tiny_model, prepared, [[cut], second]).finish_reason is LENGTH
 
 
 # Lengths
@@ -244,13 +245,15 @@ def test_the_default_limit_holds_for_each_sentence(endless_model):
 
 @pytest.mark.parametrize("max_length", [1, 4])
 def test_a_limit_of_the_callers_holds_for_each_sentence(endless_model, max_length):
-    for translation in Translator(endless_model).translate(mixed_texts(10), max_length=max_length):
+    for translation in Translator(endless_model).translate(
+        mixed_texts(10), options=DecodingOptions(max_length=max_length)
+    ):
         assert translation.target_token_count == max_length * translation.sentence_count
         assert translation.finish_reason is (LENGTH if translation.sentence_count else None)
 
 
 def test_a_limit_beyond_the_models_is_the_models(endless_model):
     source_ids = tuple(endless_model.tokenizer.encode("you"))
-    result = Translator(endless_model).decode([source_ids], max_length=10_000)[0]
+    result = Translator(endless_model).decode([source_ids], options=DecodingOptions(max_length=10_000))[0][0]
     assert result.finish_reason is LENGTH
     assert len(result.token_ids) == endless_model.config.max_target_length - 1

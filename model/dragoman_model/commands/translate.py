@@ -61,7 +61,7 @@ def _translate(
     translator: Translator, model: LoadedModel, lines: list[str], max_length: int | None, *, first_number: int
 ) -> list[TextTranslation]:
     try:
-        return translator.translate(lines, max_length=max_length)
+        return translator.translate(lines, options=options)
     except SentenceTooLongError as error:
         number = first_number + (error.text_index or 0)
         raise click.ClickException(f"line {number}: {error}") from None
