@@ -5,20 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from dragoman_model.options import DecodingOptions
+
 _call_ids = itertools.count()
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecodingLimits:
-    """How long a translation may be, in target tokens without end-of-sentence.
-
-    Attributes:
-        min_length: Tokens before end-of-sentence may come; 0 is off.
-        max_length: Tokens at most; None takes the model's default for the sentence.
-    """
-
-    min_length: int = 0
-    max_length: int | None = None
+_GREEDY = DecodingOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +22,13 @@ class ModelChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateRequest:
-    """A valid request for translations of ``texts``."""
+    """A valid request for translations of ``texts``; there is a prefix, empty or not, for each."""
 
     texts: tuple[str, ...]
     model: ModelChoice
-    limits: DecodingLimits
+    options: DecodingOptions
     split: bool
+    target_prefixes: tuple[str, ...]
     include_tokens: bool
 
 
@@ -47,18 +38,26 @@ class AttentionRequest:
 
     text: str
     model: ModelChoice
-    limits: DecodingLimits
+    options: DecodingOptions
     split: bool
     translation: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decode:
-    """One sentence to translate; lengths are in target tokens without end-of-sentence."""
+    """One sentence to translate.
+
+    Attributes:
+        source_ids: Its tokens, end-of-sentence last.
+        max_length: Target tokens at most, without end-of-sentence.
+        options: How to search.
+        prefix_ids: Target tokens that its translation starts with.
+    """
 
     source_ids: tuple[int, ...]
     max_length: int
-    min_length: int = 0
+    options: DecodingOptions = _GREEDY
+    prefix_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
     plan = scheduler.schedule()      # what joins and what leaves
     output = batch.run(plan)         # elsewhere
-    scheduler.update(output)         # one more token for every running row
+    scheduler.update(output)         # what has ended in it
     scheduler.take_outcomes()        # the calls that ended
 
 Nothing here waits, locks or reads the time by itself, so that a test walks through it step by step.
@@ -15,14 +15,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dragoman_model.batch import AttentionOutput, BatchOutput, ForcedDecode, Plan, Sequence
-from dragoman_model.translator import SentenceResult
+from dragoman_model.plan import AttentionOutput, BatchOutput, FinishedSentence, ForcedDecode, Plan, Sequence
 from dragoman_server.errors import CallError, DeadlineError
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import Attend, Call, Decode
 
-Result = SentenceResult | AttentionOutput
+Result = FinishedSentence | AttentionOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class _CallState:
     results: list[Result | None]
     remaining: int
     has_token: bool = False
-    rows: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)  # by the batch's ids
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,13 @@ class _Waiting:
     index: int
 
 
-@dataclass
-class _Row:
-    """A sentence in the batch and what it has said so far."""
+@dataclass(frozen=True)
+class _Running:
+    """A sentence in the batch, and how many of its rows it takes."""
 
     state: _CallState
     index: int
-    token_ids: list[int] = field(default_factory=list)
-    log_probabilities: list[float] = field(default_factory=list)
+    num_rows: int = 0
 
 
 class Scheduler:
@@ -104,19 +102,21 @@ class Scheduler:
         self._waiting_attention: WaitingQueue[_Waiting] = WaitingQueue(limits.max_attention_queue_size)
         self._calls: dict[int, _CallState] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._rows: dict[int, _Row] = {}
-        self._attending: dict[int, _Row] = {}
-        self._abandoned: set[int] = set()  # rows of ended calls that the batch still holds
+        self._running: dict[int, _Running] = {}
+        self._num_rows = 0  # of all that run
+        self._first_step: list[_Running] = []  # those whose first step is on its way
+        self._attending: dict[int, _Running] = {}
+        self._abandoned: set[int] = set()  # sentences of ended calls that the batch still holds
         self._held_back = 0
         self._outcomes: list[Outcome] = []
-        self._row_ids = itertools.count()
+        self._sentence_ids = itertools.count()
         metrics.row_slots.set(limits.max_batch_size)
         metrics.queue_slots.set(limits.max_queue_size)
 
     @property
     def has_work(self) -> bool:
         """Whether the next plan has anything to do."""
-        return bool(self._waiting or self._waiting_attention or self._rows or self._abandoned)
+        return bool(self._waiting or self._waiting_attention or self._running or self._abandoned)
 
     def check_room(self, count: int) -> None:
         """Refuses a call whose ``count`` sentences, or more, would not fit; costs nothing.
@@ -151,9 +151,8 @@ class Scheduler:
 
     def fail_running(self, error: CallError) -> None:
         """Ends every call that has a sentence in the batch, which must have been cleared."""
-        for state in {
-            id(row.state): row.state for row in (*self._rows.values(), *self._attending.values())
-        }.values():
+        in_batch = (*self._running.values(), *self._attending.values())
+        for state in {id(sentence.state): sentence.state for sentence in in_batch}.values():
             self._drop(state, "error", error)
         self._abandoned.clear()
 
@@ -173,27 +172,22 @@ class Scheduler:
         return Plan(admit=admit, remove=remove, attend=attend)
 
     def update(self, output: BatchOutput) -> None:
-        """Takes a step's tokens and attention; sentences that ended leave their rows."""
+        """Takes what ended in a step; sentences that did have left their rows."""
         self._observe(output)
         now = self._clock()
-        for token in output.tokens:
-            row = self._rows.get(token.id)
-            if row is None:  # its call ended while the step ran
-                if token.finish_reason is not None:
-                    self._abandoned.discard(token.id)
+        for running in self._first_step:
+            if not running.state.has_token:
+                running.state.has_token = True
+                self._metrics.time_to_first_token_seconds.observe(now - running.state.call.arrived)
+        self._first_step = []
+        for sentence in output.finished:
+            ended = self._running.pop(sentence.id, None)
+            if ended is None:  # its call ended while the step ran
+                self._abandoned.discard(sentence.id)
                 continue
-            row.token_ids.append(token.token_id)
-            row.log_probabilities.append(token.log_probability)
-            if not row.state.has_token:
-                row.state.has_token = True
-                self._metrics.time_to_first_token_seconds.observe(now - row.state.call.arrived)
-            if token.finish_reason is not None:
-                del self._rows[token.id]
-                result = SentenceResult(
-                    tuple(row.token_ids), tuple(row.log_probabilities), token.finish_reason
-                )
-                self._observe_sentence(row, result)
-                self._finish(row, result)
+            self._num_rows -= ended.num_rows
+            self._observe_sentence(ended, sentence)
+            self._finish(ended, sentence)
         for attention in output.attentions:
             attending = self._attending.pop(attention.id, None)
             if attending is not None:
@@ -207,30 +201,26 @@ class Scheduler:
         return outcomes
 
     def _admit(self) -> list[Sequence]:
-        free = self.limits.max_batch_size - len(self._rows)
+        free = self.limits.max_batch_size - self._num_rows
         if self._should_hold_back(free):
             self._held_back += 1
             return []
         self._held_back = 0
         admitted: list[Sequence] = []
         longest = 0
-        while self._waiting and len(admitted) < free:
+        while self._waiting:
             waiting = self._waiting.peek()
             work = waiting.state.call.work[waiting.index]
             assert isinstance(work, Decode)
+            # Nobody overtakes a wide search that waits for its rows, or it might wait for ever.
+            if work.options.num_rows > free:
+                break
             longest = max(longest, len(work.source_ids))
             if admitted and (len(admitted) + 1) * longest > self.limits.max_prefill_tokens:
                 break
             self._waiting.pop()
-            row_id = self._start(waiting, self._rows)
-            admitted.append(
-                Sequence(
-                    id=row_id,
-                    source_ids=work.source_ids,
-                    max_length=work.max_length,
-                    min_length=work.min_length,
-                )
-            )
+            free -= work.options.num_rows
+            admitted.append(self._start(waiting, work))
         return admitted
 
     def _should_hold_back(self, free: int) -> bool:
@@ -242,23 +232,39 @@ class Scheduler:
             and self._held_back < self.limits.max_admission_delay
         )
 
+    def _start(self, waiting: _Waiting, work: Decode) -> Sequence:
+        running = _Running(waiting.state, waiting.index, work.options.num_rows)
+        sentence_id = self._enter(running, self._running)
+        self._num_rows += running.num_rows
+        self._first_step.append(running)
+        return Sequence(
+            id=sentence_id,
+            source_ids=work.source_ids,
+            max_length=work.max_length,
+            options=work.options,
+            prefix_ids=work.prefix_ids,
+        )
+
     def _attend(self) -> list[ForcedDecode]:
         attends: list[ForcedDecode] = []
         while self._waiting_attention and len(attends) < self.limits.max_attends_per_step:
             waiting = self._waiting_attention.pop()
             work = waiting.state.call.work[waiting.index]
             assert isinstance(work, Attend)
-            row_id = self._start(waiting, self._attending)
-            attends.append(ForcedDecode(id=row_id, source_ids=work.source_ids, target_ids=work.target_ids))
+            sentence_id = self._enter(_Running(waiting.state, waiting.index), self._attending)
+            attends.append(
+                ForcedDecode(id=sentence_id, source_ids=work.source_ids, target_ids=work.target_ids)
+            )
         return attends
 
-    def _start(self, waiting: _Waiting, rows: dict[int, _Row]) -> int:
-        row_id = next(self._row_ids)
-        rows[row_id] = _Row(waiting.state, waiting.index)
-        waiting.state.rows.add(row_id)
-        self._metrics.queue_wait_seconds.observe(self._clock() - waiting.state.queued)
-        self._metrics.source_tokens.inc(len(waiting.state.call.work[waiting.index].source_ids))
-        return row_id
+    def _enter(self, running: _Running, group: dict[int, _Running]) -> int:
+        """Counts a sentence among those in the batch and returns the id that it has there."""
+        sentence_id = next(self._sentence_ids)
+        group[sentence_id] = running
+        running.state.running.add(sentence_id)
+        self._metrics.queue_wait_seconds.observe(self._clock() - running.state.queued)
+        self._metrics.source_tokens.inc(len(running.state.call.work[running.index].source_ids))
+        return sentence_id
 
     def _add_deadline(self, deadline: float, call_id: int) -> None:
         heapq.heappush(self._deadlines, (deadline, call_id))
@@ -275,9 +281,9 @@ class Scheduler:
             if state is not None:
                 self._drop(state, "deadline", DeadlineError())
 
-    def _finish(self, row: _Row, result: Result) -> None:
-        state = row.state
-        state.results[row.index] = result
+    def _finish(self, ended: _Running, result: Result) -> None:
+        state = ended.state
+        state.results[ended.index] = result
         state.remaining -= 1
         if state.remaining == 0:
             del self._calls[state.call.id]
@@ -290,10 +296,13 @@ class Scheduler:
         del self._calls[call_id]
         self._waiting.remove(call_id)
         self._waiting_attention.remove(call_id)
-        for row_id in state.rows:
-            if self._rows.pop(row_id, None) is not None:
-                self._abandoned.add(row_id)
-            self._attending.pop(row_id, None)
+        for sentence_id in state.running:
+            running = self._running.pop(sentence_id, None)
+            if running is not None:
+                self._num_rows -= running.num_rows
+                self._abandoned.add(sentence_id)
+            self._attending.pop(sentence_id, None)
+        self._first_step = [running for running in self._first_step if running.state is not state]
         self._metrics.count_sentences(reason, state.remaining)
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
@@ -301,7 +310,7 @@ class Scheduler:
 
     def _set_gauges(self) -> None:
         self._metrics.waiting_requests.set(len(self._waiting))
-        self._metrics.running_rows.set(len(self._rows))
+        self._metrics.running_rows.set(self._num_rows)
 
     def _observe(self, output: BatchOutput) -> None:
         for phase, stats in (("prefill", output.prefill), ("decode", output.decode)):
@@ -314,11 +323,12 @@ class Scheduler:
                 )
         if output.decode is not None:
             self._metrics.step_rows.observe(output.decode.rows)
-        self._metrics.target_tokens.inc(len(output.tokens))
 
-    def _observe_sentence(self, row: _Row, result: SentenceResult) -> None:
-        num_tokens = len(result.token_ids)
-        num_source_tokens = len(row.state.call.work[row.index].source_ids)
-        self._metrics.count_sentences(result.finish_reason.name.lower())
-        self._metrics.token_log_probability.observe(sum(result.log_probabilities) / num_tokens)
+    def _observe_sentence(self, ended: _Running, sentence: FinishedSentence) -> None:
+        best = sentence.best
+        num_tokens = len(best.token_ids)
+        num_source_tokens = len(ended.state.call.work[ended.index].source_ids)
+        self._metrics.count_sentences(best.finish_reason.name.lower())
+        self._metrics.target_tokens.inc(num_tokens)
+        self._metrics.token_log_probability.observe(best.score / num_tokens)
         self._metrics.length_ratio.observe(num_tokens / num_source_tokens)

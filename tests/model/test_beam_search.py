@@ -14,7 +14,7 @@ from tests.model.made_up import made_up_pairs
 from tests.models import tiny_config
 
 TIE = 1e-4
-MAX_LENGTH = 9
+MAX_LENGTH = 8
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_hypotheses_and_scores_are_the_textbooks(tiny_model, logits_of, sources,
     found, reasons = check_against_textbook(
         tiny_model,
         logits_of,
-        sources,
+        sources if length_penalty == 1 else sources[:12],
         beam_size=beam_size,
         num_hypotheses=(beam_size + 1) // 2,
         length_penalty=length_penalty,
@@ -134,7 +134,7 @@ def test_hypotheses_and_scores_are_the_textbooks(tiny_model, logits_of, sources,
     "options",
     [
         {"min_length": 3},
-        {"min_length": 9},
+        {"min_length": 8},
         {"max_length": 1},
         {"max_length": 3},
         {"repetition_penalty": 1.3},
@@ -147,7 +147,7 @@ def test_hypotheses_and_scores_are_the_textbooks(tiny_model, logits_of, sources,
 )
 def test_constraints_are_the_textbooks(tiny_model, logits_of, sources, beam_size, options):
     check_against_textbook(
-        tiny_model, logits_of, sources, beam_size=beam_size, num_hypotheses=beam_size, **options
+        tiny_model, logits_of, sources[:12], beam_size=beam_size, num_hypotheses=beam_size, **options
     )
 
 
@@ -155,9 +155,9 @@ def test_constraints_are_the_textbooks(tiny_model, logits_of, sources, beam_size
 @pytest.mark.parametrize("options", [{}, {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "min_length": 5}])
 def test_forced_prefixes_are_the_textbooks(tiny_model, logits_of, sources, beam_size, options):
     rng = random.Random(beam_size)
-    prefixes = [tuple(rng.randrange(260, 380) for _ in range(index % 5)) for index in range(len(sources))]
+    prefixes = [tuple(rng.randrange(260, 380) for _ in range(index % 5)) for index in range(12)]
     found, _ = check_against_textbook(
-        tiny_model, logits_of, sources, prefixes, beam_size=beam_size, num_hypotheses=beam_size, **options
+        tiny_model, logits_of, sources[:12], prefixes, beam_size=beam_size, num_hypotheses=beam_size, **options
     )
     for index, hypotheses in found.items():
         for hypothesis in hypotheses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Callable
@@ -48,19 +49,26 @@ def continuations(logits, written, eos, *, prefix, min_length, ngram, penalty):
     if len(written) < len(prefix):
         token = prefix[len(written)]
         return [(token, plain[token], plain[token])]
-    adjusted = list(logits)
-    for token in set(written) if penalty != 1 else ():
-        adjusted[token] = logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
-    ranks = log_softmax(adjusted)
+    ranks = plain
+    if penalty != 1:
+        adjusted = list(logits)
+        for token in set(written):
+            adjusted[token] = logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
+        ranks = log_softmax(adjusted)
     allowed = []
     for token in range(len(logits)):
         if token == eos and len(written) < min_length:
             continue
-        ngrams = list(zip(*[[*written, token][i:] for i in range(ngram)])) if ngram else []
-        if ngrams and ngrams[-1] in ngrams[:-1]:
+        if ngram and repeats([*written, token], ngram):
             continue
         allowed.append((token, ranks[token], plain[token]))
     return allowed or [(eos, ranks[eos], plain[eos])]
+
+
+def repeats(tokens, size):
+    """Whether the last n-gram stands earlier in ``tokens``, too."""
+    last = tokens[-size:]
+    return len(last) == size and any(tokens[i : i + size] == last for i in range(len(tokens) - size))
 
 
 def greedy_search(logits: Logits, eos, *, max_length, alpha=1.0, **constraints) -> list[Found]:
@@ -80,13 +88,18 @@ def beam_search(
     finished: list[Found] = []
     for length in range(1, max_length + 1):
         candidates = [
-            Found(hypothesis.rank + added, [*hypothesis.tokens, token], hypothesis.score + log_prob)
+            (hypothesis.rank + added, log_prob, token, hypothesis)
             for hypothesis in live
             for token, added, log_prob in continuations(
                 logits(hypothesis.tokens), hypothesis.tokens, eos, **constraints
             )
         ]
-        candidates = sorted(candidates, key=lambda c: c.rank, reverse=True)[: 2 * beam]
+        candidates = [
+            Found(rank, [*hypothesis.tokens, token], hypothesis.score + log_prob)
+            for rank, log_prob, token, hypothesis in heapq.nlargest(
+                2 * beam, candidates, key=lambda candidate: candidate[0]
+            )
+        ]
         ended = [c for c in candidates if c.tokens[-1] == eos]
         live = [c for c in candidates if c.tokens[-1] != eos][:beam]
         if length == max_length:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dragoman_model.batch import (
+from dragoman_model.plan import (
     AttentionOutput,
     BatchOutput,
+    FinishedSentence,
     FinishReason,
+    Hypothesis,
     PhaseStats,
     Plan,
     Sequence,
-    TokenOutput,
 )
 
 EOS = 2
@@ -23,7 +24,7 @@ EOS = 2
 
 @dataclass
 class FakeBatch:
-    """Repeats each source, end-of-sentence included; every log-probability is -0.5.
+    """Repeats each source, end-of-sentence included; every log-probability is -0.5, all hypotheses are the same.
 
     Attributes:
         plans: What it was asked to do, in order.
@@ -50,7 +51,8 @@ class FakeBatch:
         for sequence in plan.admit:
             assert sequence.id not in self.rows
             self.rows[sequence.id] = (sequence, 0)
-        tokens = [self._next_token(row_id) for row_id in list(self.rows)]
+        num_rows = self.num_rows
+        finished = [ended for row_id in list(self.rows) if (ended := self._advance(row_id))]
         attentions = [
             AttentionOutput(
                 attend.id, torch.zeros(1, 1, len(attend.target_ids), len(attend.source_ids)), (-0.5,)
@@ -59,25 +61,29 @@ class FakeBatch:
         ]
         real = sum(len(sequence.source_ids) for sequence in plan.admit)
         prefill = PhaseStats(0.002, len(plan.admit), real, 1) if plan.admit else None
-        decode = PhaseStats(0.001, len(tokens), len(tokens), 0) if tokens else None
-        return BatchOutput(tokens, attentions, prefill, decode)
+        decode = PhaseStats(0.001, num_rows, num_rows, 0) if num_rows else None
+        return BatchOutput(finished, attentions, prefill, decode)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(sequence.options.num_rows for sequence, _ in self.rows.values())
 
     def clear(self) -> None:
         self.rows.clear()
 
-    def _next_token(self, row_id: int) -> TokenOutput:
+    def _advance(self, row_id: int) -> FinishedSentence | None:
         sequence, position = self.rows[row_id]
-        token_id = sequence.source_ids[position]
-        reason = None
-        if token_id == EOS:
+        if sequence.source_ids[position] == EOS:
             reason = FinishReason.EOS
         elif position + 1 == sequence.max_length:
             reason = FinishReason.LENGTH
-        if reason is None:
-            self.rows[row_id] = (sequence, position + 1)
         else:
-            del self.rows[row_id]
-        return TokenOutput(row_id, token_id, -0.5, reason)
+            self.rows[row_id] = (sequence, position + 1)
+            return None
+        del self.rows[row_id]
+        token_ids = sequence.source_ids[: position + 1]
+        hypothesis = Hypothesis(token_ids, (-0.5,) * len(token_ids), reason)
+        return FinishedSentence(row_id, (hypothesis,) * sequence.options.num_hypotheses)
 
 
 class ManualClock:

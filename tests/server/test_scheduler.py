@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dragoman_model.batch import FinishReason, Plan
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import FinishReason, Plan
 from dragoman_server.errors import DeadlineError, InternalError, QueueFullError
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Attend, Call, Decode
@@ -53,6 +54,12 @@ def decode(length: int, max_length: int = 99) -> Decode:
     return Decode(source_ids=(*range(10, 9 + length), EOS), max_length=max_length)
 
 
+def wide(beam_size: int, length: int) -> Decode:
+    return Decode(
+        source_ids=(*range(10, 9 + length), EOS), max_length=99, options=DecodingOptions(beam_size=beam_size)
+    )
+
+
 def by_call(outcomes: list[Outcome]) -> dict[int, Outcome]:
     return {outcome.call.id: outcome for outcome in outcomes}
 
@@ -63,9 +70,9 @@ def test_each_call_gets_its_own_sentences_in_their_order():
     stage.run_until_idle()
     outcomes = by_call(stage.scheduler.take_outcomes())
     for call in calls:
-        assert [result.token_ids for result in outcomes[call.id].results] == [w.source_ids for w in call.work]
-        assert all(result.finish_reason is FinishReason.EOS for result in outcomes[call.id].results)
-        assert all(len(r.log_probabilities) == len(r.token_ids) for r in outcomes[call.id].results)
+        assert [result.best.token_ids for result in outcomes[call.id].results] == [w.source_ids for w in call.work]
+        assert all(result.best.finish_reason is FinishReason.EOS for result in outcomes[call.id].results)
+        assert all(len(r.best.log_probabilities) == len(r.best.token_ids) for r in outcomes[call.id].results)
 
 
 def test_a_sentence_joins_at_the_next_step_and_leaves_when_it_ends():
@@ -89,6 +96,44 @@ def test_never_more_rows_run_than_the_batch_holds():
         rows = max(rows, len(stage.batch.rows))
         assert rows <= 4
     assert rows == 4
+
+
+def test_a_wide_search_counts_for_all_its_rows():
+    stage = Stage(max_batch_size=8)
+    stage.scheduler.add(Call(work=(wide(4, 3), wide(3, 3), wide(2, 3), wide(1, 3)), arrived=stage.clock.now))
+    assert len(stage.step().admit) == 2
+    assert stage.value("running_rows") == stage.batch.num_rows == 7
+    rows = [7]
+    while stage.scheduler.has_work:
+        stage.step()
+        rows.append(stage.batch.num_rows)
+    assert max(rows) <= 8
+    assert stage.value("running_rows") == 0
+    assert len(stage.scheduler.take_outcomes()) == 1
+
+
+def test_a_cancelled_wide_search_frees_all_its_rows():
+    stage = Stage(max_batch_size=8)
+    call = Call(work=(wide(8, 30),), arrived=stage.clock.now)
+    stage.scheduler.add(call)
+    stage.step()
+    stage.scheduler.cancel(call.id)
+    assert stage.value("running_rows") == 0
+    stage.add(*[3] * 8)
+    assert len(stage.step().admit) == 8
+
+
+def test_a_wide_search_that_waits_is_not_overtaken():
+    stage = Stage(max_batch_size=8)
+    stage.add(*[4 + i for i in range(8)])
+    stage.step()
+    stage.scheduler.add(waiting := Call(work=(wide(8, 3),), arrived=stage.clock.now))
+    stage.add(*[2] * 50)  # each would fit long before eight rows are free at once
+    steps = 0
+    while waiting not in [outcome.call for outcome in stage.scheduler.take_outcomes()]:
+        stage.step()
+        steps += 1
+    assert steps <= 11 + 3  # the longest of those that ran, then its own
 
 
 def test_an_interactive_call_is_not_starved_by_a_bulk_call():
@@ -274,8 +319,8 @@ def test_a_translation_that_reaches_its_limit_says_so():
     stage.add(9, max_length=4)
     stage.run_until_idle()
     (outcome,) = stage.scheduler.take_outcomes()
-    assert outcome.results[0].finish_reason is FinishReason.LENGTH
-    assert len(outcome.results[0].token_ids) == 4
+    assert outcome.results[0].best.finish_reason is FinishReason.LENGTH
+    assert len(outcome.results[0].best.token_ids) == 4
 
 
 def test_waits_tokens_and_ends_are_measured():
