@@ -170,7 +170,7 @@ class Translator:
         *,
         sentences: bool = True,
         max_length: int | None = None,
-        on_text: Callable[[int], object] | None = None,
+        on_finished: Callable[[int], object] | None = None,
     ) -> list[TextTranslation]:
         """Returns one translation for each text, in order.
 
@@ -178,7 +178,7 @@ class Translator:
             texts: Any texts; a blank one comes back as it is.
             sentences: False takes each text as one sentence.
             max_length: Target tokens of a sentence, at most, up to the model's limit; None is `default_max_length`.
-            on_text: Called with the number of sentences that a step finished.
+            on_finished: Called with the number of sentences that a step finished.
 
         Raises:
             SentenceTooLongError: A sentence has more tokens than the model takes; nothing was translated.
@@ -191,7 +191,7 @@ class Translator:
                 error.text_index = index
                 raise
         sources = [ids for text in prepared for ids in text.source_ids]
-        results = iter(self.decode(sources, max_length=max_length, on_finished=on_text))
+        results = iter(self.decode(sources, max_length=max_length, on_finished=on_finished))
         return [
             assemble(self._model, text, list(itertools.islice(results, len(text.source_ids))))
             for text in prepared
