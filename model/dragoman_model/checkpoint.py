@@ -20,14 +20,13 @@ from torch import Tensor
 from dragoman_model.config import ModelConfig, read_config
 from dragoman_model.devices import resolve_device, resolve_precision
 from dragoman_model.errors import ModelDirectoryError
-from dragoman_model.tokenizer import Tokenizer
+from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.transformer import Transformer
 
 BUNDLED_MODEL = Path(__file__).parent / "bundled" / "en-de"
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-TOKENIZER_FILE = "tokenizer.model"
 CARD_FILE = "README.md"
 CHECKSUMS_FILE = "SHA256SUMS"
 

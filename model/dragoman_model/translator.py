@@ -228,7 +228,7 @@ class Translator:
         sentences: bool = True,
         options: DecodingOptions | None = None,
         target_prefixes: Sequence[str] = (),
-        on_text: Callable[[int], object] | None = None,
+        on_finished: Callable[[int], object] | None = None,
     ) -> list[TextTranslation]:
         """Returns one translation for each text, in order.
 
@@ -237,7 +237,7 @@ class Translator:
             sentences: False takes each text as one sentence.
             options: How to search; None is greedy search. ``max_length`` holds up to the model's own limit.
             target_prefixes: Nothing, or for each text what its translation starts with.
-            on_text: Called with the number of sentences that a step finished.
+            on_finished: Called with the number of sentences that a step finished.
 
         Raises:
             SentenceTooLongError: A sentence has more tokens than the model takes; nothing was translated.
@@ -262,7 +262,7 @@ class Translator:
         prefixes = [
             text.prefix_ids if index == 0 else () for text in prepared for index in range(len(text.source_ids))
         ]
-        results = iter(self.decode(sources, options=options, prefixes=prefixes, on_finished=on_text))
+        results = iter(self.decode(sources, options=options, prefixes=prefixes, on_finished=on_finished))
         return [
             assemble(self._model, text, list(itertools.islice(results, len(text.source_ids))))
             for text in prepared

@@ -161,6 +161,9 @@ class App:
                     "grpc.max_receive_message_length",
                     min(text_bytes + _MESSAGE_OVERHEAD_BYTES, _MAX_MESSAGE_BYTES),
                 ),
+                # gRPC unpacks a compressed message whole before it looks at the limit above, and a small one may hold
+                # gigabytes. Bit 0 is "not compressed".
+                ("grpc.compression_enabled_algorithms_bitset", 1),
                 # Clients that keep an idle connection open may ask whether it still stands.
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),

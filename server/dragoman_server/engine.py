@@ -10,7 +10,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -69,7 +70,8 @@ class Engine:
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._futures: dict[int, asyncio.Future[tuple[Result, ...]]] = {}
-        self._stopping = False
+        self._num_held = 0
+        self._stopped_by: CallError | None = None
         self._failed = False
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
 
@@ -91,21 +93,29 @@ class Engine:
     def stop(self, error: CallError) -> None:
         """Ends every call with ``error``, and the thread after its present step."""
         with self._changed:
-            self._stopping = True
+            self._stopped_by = error
             self._scheduler.fail_all(error)
             outcomes = self._scheduler.take_outcomes()
             self._changed.notify()
         self._resolve(outcomes)
         self._thread.join(timeout=_JOIN_SECONDS)
 
-    def check_room(self, count: int) -> None:
-        """Refuses ``count`` sentences or more at once if they would not fit; costs nothing.
+    @contextmanager
+    def hold_room(self, count: int) -> Iterator[None]:
+        """Keeps room for a call of ``count`` sentences or more while its texts are prepared; costs nothing.
+
+        However many calls are prepared at a time, together they hold no more than the queue could take.
 
         Raises:
-            QueueFullError: The queue hasn't that many free places.
+            QueueFullError: The queue hasn't that many places beside those already held.
         """
         with self._changed:
-            self._scheduler.check_room(count)
+            self._scheduler.check_room(self._num_held + count)
+        self._num_held += count
+        try:
+            yield
+        finally:
+            self._num_held -= count
 
     async def submit(self, call: Call) -> tuple[Result, ...]:
         """Returns a result for each sentence of the call; cancelling this cancels the call.
@@ -114,10 +124,13 @@ class Engine:
             QueueFullError: Its sentences don't all fit into the queue.
             DeadlineError: Its deadline passed first.
             InternalError: The model failed.
+            CallError: The engine was stopped; the error is the one that it was stopped with.
         """
         future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._stopping or self._failed:
+            if self._stopped_by is not None:
+                raise self._stopped_by
+            if self._failed:
                 raise InternalError
             self._scheduler.add(call)
             self._futures[call.id] = future
@@ -155,9 +168,9 @@ class Engine:
 
     def _step(self) -> bool:
         with self._changed:
-            while not (self._stopping or self._scheduler.has_work):
+            while self._stopped_by is None and not self._scheduler.has_work:
                 self._changed.wait()
-            if self._stopping:
+            if self._stopped_by is not None:
                 return False
             plan = self._scheduler.schedule()
             outcomes = self._scheduler.take_outcomes()

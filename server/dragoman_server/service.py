@@ -65,14 +65,14 @@ class TranslationService(TranslationServiceServicer):
         asked = validate_translate_text(request, self._limits)
         served = self._select(asked.model)
         _check_lengths(served, asked.limits)
-        has_text = sum(1 for text in asked.texts if text.strip())
-        _check_size("texts", has_text, served)
-        served.engine.check_room(has_text)
-        prepared = await _off_loop(
-            sum(map(len, asked.texts)),
-            lambda: _prepare_texts(served, "texts", asked.texts, split=asked.split),
-        )
-        results = await self._decode(served, "texts", prepared, asked.limits, context)
+        num_texts = sum(1 for text in asked.texts if text.strip())
+        _check_size("texts", num_texts, served)
+        with served.engine.hold_room(num_texts):
+            prepared = await _off_loop(
+                sum(map(len, asked.texts)),
+                lambda: _prepare_texts(served, "texts", asked.texts, split=asked.split),
+            )
+        results = await self._decode(served, prepared, asked.limits, context)
         translations = await _off_loop(
             sum(map(len, asked.texts)), lambda: _assemble_texts(served, prepared, results)
         )
@@ -94,17 +94,17 @@ class TranslationService(TranslationServiceServicer):
         served = self._select(asked.model)
         _check_lengths(served, asked.limits)
         with self._attention_calls[served.name]:
-            served.engine.check_room(1 if asked.text.strip() else 0)
-            (prepared,) = await _off_loop(
-                len(asked.text), lambda: _prepare_texts(served, "text", [asked.text], split=asked.split)
-            )
+            with served.engine.hold_room(1 if asked.text.strip() else 0):
+                (prepared,) = await _off_loop(
+                    len(asked.text), lambda: _prepare_texts(served, "text", [asked.text], split=asked.split)
+                )
             if not prepared.source_ids:
                 served.metrics.count_sentences("blank")
                 blank = assemble(served.model, prepared, [])
                 yield blank_response(served.model, translation_message(blank, include_tokens=False))
                 return
             if asked.translation is None:
-                made = await self._decode(served, "text", [prepared], asked.limits, context)
+                made = await self._decode(served, [prepared], asked.limits, context)
                 targets = [result.token_ids for result in made]
             else:
                 made = []
@@ -138,7 +138,6 @@ class TranslationService(TranslationServiceServicer):
     async def _decode(
         self,
         served: ServedModel,
-        field: str,
         prepared: Sequence[PreparedText],
         limits: DecodingLimits,
         context: Context,
@@ -147,7 +146,6 @@ class TranslationService(TranslationServiceServicer):
         sources = [source_ids for text in prepared for source_ids in text.source_ids]
         if not sources:
             return []
-        _check_size(field, len(sources), served)
         work = [_decode_work(served, source_ids, limits) for source_ids in sources]
         results = await served.engine.submit(_call(work, served, context))
         return cast(list[SentenceResult], list(results))
@@ -196,7 +194,7 @@ def _check_size(field: str, count: int, served: ServedModel) -> None:
     """Refuses a call that not even an idle server would take; trying again is of no use, fewer texts are."""
     limit = served.engine.max_queue_size
     if count > limit:
-        description = f"{count} sentences; at most {limit} in one call, send the text in several"
+        description = f"too many sentences; at most {limit} in one call, send the text in several"
         raise InvalidArgumentError(violations=[FieldViolation(field, description)])
 
 
@@ -236,6 +234,7 @@ def _prepare_texts(
     served: ServedModel, field: str, texts: Sequence[str], *, split: bool
 ) -> list[PreparedText]:
     prepared = []
+    num_sentences = 0
     for index, text in enumerate(texts):
         try:
             prepared.append(prepare(served.model, text, sentences=split))
@@ -246,6 +245,9 @@ def _prepare_texts(
                 f"the model reads at most {error.limit}, end-of-sentence included"
             )
             raise InvalidArgumentError(violations=[FieldViolation(path, description)]) from error
+        # Each time, so that what follows a text too many is not prepared for nothing.
+        num_sentences += len(prepared[-1].source_ids)
+        _check_size(field, num_sentences, served)
     return prepared
 
 

@@ -97,8 +97,9 @@ def validate_translate_text(request: TranslateTextRequest, limits: TextLimits) -
     count = len(request.texts)
     if not 1 <= count <= limits.max_text_count:
         findings.refuse("texts", f"{count} texts given; 1 to {limits.max_text_count} allowed")
-    for index, text in enumerate(request.texts):
-        _check_text(f"texts[{index}]", text, limits, findings)
+    else:  # looking at each of millions would keep every other call waiting
+        for index, text in enumerate(request.texts):
+            _check_text(f"texts[{index}]", text, limits, findings)
     decoding_limits = _check_options(request.options, findings)
     _check_output(request.output, findings)
     split = _check_split(request.split, findings)
@@ -205,16 +206,17 @@ def _check_given_translation(request: DumpAttentionRequest, findings: _Findings)
 
 def _check_selection(selection: AttentionSelection, findings: _Findings) -> None:
     cross = (AttentionKind.ATTENTION_KIND_CROSS,)
-    for index, kind in enumerate(selection.kinds):
-        if kind == AttentionKind.ATTENTION_KIND_UNSPECIFIED:
-            findings.refuse(f"selection.kinds[{index}]", "must not be unspecified")
-        else:
-            _check_choice(f"selection.kinds[{index}]", kind, AttentionKind, cross, findings)
-    if len(set(selection.kinds)) < len(selection.kinds):
+    if len(selection.kinds) > len(AttentionKind.values()) or len(set(selection.kinds)) < len(selection.kinds):
         findings.refuse("selection.kinds", "holds a kind twice")
+    else:
+        for index, kind in enumerate(selection.kinds):
+            if kind == AttentionKind.ATTENTION_KIND_UNSPECIFIED:
+                findings.refuse(f"selection.kinds[{index}]", "must not be unspecified")
+            else:
+                _check_choice(f"selection.kinds[{index}]", kind, AttentionKind, cross, findings)
     for name in ("layers", "heads"):
         numbers = getattr(selection, name)
-        if any(number < 0 for number in numbers):
+        if min(numbers, default=0) < 0:
             findings.refuse(f"selection.{name}", "counted from 0; a negative number given")
         elif numbers:
             findings.not_yet(f"selection.{name}", "this server returns all; leave it empty")

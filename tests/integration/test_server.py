@@ -174,6 +174,15 @@ async def test_bad_input_gets_its_answer(
     assert server.value("dragoman_step_rows_count", model="en-de") == 0
 
 
+async def test_a_compressed_request_is_refused_before_it_is_unpacked(server: RunningServer):
+    call = server.stub.TranslateText(
+        TranslateTextRequest(texts=["a" * 1000]), compression=grpc.Compression.Gzip
+    )
+    error = await refusal(call)
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "gzip" in (error.details() or "")
+
+
 async def test_a_language_falls_back_to_the_served_one(server: RunningServer):
     request = TranslateTextRequest(
         texts=["He sings!"], source_language_code="en-GB", target_language_code="de-AT"
@@ -253,9 +262,9 @@ async def test_a_call_that_no_queue_could_hold_is_told_so(model: LoadedModel):
         error = await refusal(server.stub.TranslateText(TranslateTextRequest(texts=["a"] * 4)))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "at most 3 in one call" in violations(error)["texts"]
-        error = await refusal(
-            server.stub.TranslateText(TranslateTextRequest(texts=[" ".join(SENTENCES[:3] * 2)]))
-        )
+        # The second text, a sentence above the model's limit, isn't even looked at.
+        many, endless = " ".join(SENTENCES[:3] * 2), "b c " * 300
+        error = await refusal(server.stub.TranslateText(TranslateTextRequest(texts=[many, endless])))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "at most 3 in one call" in violations(error)["texts"]
         await server.stub.TranslateText(TranslateTextRequest(texts=["a"] * 3))

@@ -129,6 +129,15 @@ def test_a_masked_position_has_weight_zero_exactly_and_no_influence():
     assert fused_attention(queries, keys, values, mask[None]).equal(fused)
 
 
+@pytest.mark.parametrize("form", ["explicit", "fused"])
+def test_a_masked_position_has_no_weight_however_low_the_scores_of_the_others(form):
+    queries, values = torch.ones(1, 1, 1, K), torch.tensor([1.0, 2.0, 3.0])[:, None].expand(1, 1, 3, K)
+    keys = torch.tensor([-1e7, 0.0, -1e7])[:, None].expand(1, 1, 3, K)
+    mask = torch.tensor([[True, False, True]])
+    attend = fused_attention if form == "fused" else lambda *inputs: explicit_attention(*inputs)[0]
+    assert attend(queries, keys, values, mask).flatten().tolist() == pytest.approx([2.0] * K)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_query_that_may_attend_to_nothing_gets_zero_in_both_forms(dtype):
     queries, keys, values = (x.requires_grad_() for x in random_inputs(dtype))

@@ -103,7 +103,7 @@ def test_no_texts_are_no_translations(translator):
 
 def test_progress_adds_up_to_all_sentences(translator):
     finished = []
-    translations = translator.translate(mixed_texts(), on_text=finished.append)
+    translations = translator.translate(mixed_texts(), on_finished=finished.append)
     assert sum(finished) == sum(t.sentence_count for t in translations)
     assert all(finished)
 

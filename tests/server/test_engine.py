@@ -118,10 +118,20 @@ async def test_a_full_queue_refuses_without_waiting(start: Start, batch: FakeBat
     await asyncio.sleep(0)
     with pytest.raises(QueueFullError):
         await engine.submit(call(3))
-    with pytest.raises(QueueFullError):
-        engine.check_room(1)
+    with pytest.raises(QueueFullError), engine.hold_room(1):
+        pass
     batch.gate.release(100)
     await asyncio.gather(running, waiting)
+
+
+async def test_calls_in_preparation_hold_no_more_than_the_queue_could_take(start: Start):
+    engine = start(SchedulerLimits(max_queue_size=3))
+    with engine.hold_room(2):
+        with pytest.raises(QueueFullError), engine.hold_room(2):
+            pass
+        with engine.hold_room(1):
+            pass
+    assert len(await engine.submit(call(1, 1, 1))) == 3
 
 
 async def test_a_failed_step_fails_its_calls_is_logged_once_and_the_loop_goes_on(
@@ -164,6 +174,8 @@ async def test_stopping_ends_the_calls_that_still_run(start: Start, batch: FakeB
     with pytest.raises(DrainingError):
         await task
     assert not engine.is_alive
+    with pytest.raises(DrainingError):  # as for a call whose texts were being prepared meanwhile
+        await engine.submit(call(1))
 
 
 async def test_a_broken_loop_fails_every_call_and_says_so(start: Start, batch: FakeBatch):

@@ -260,3 +260,16 @@ def test_a_least_length_above_the_greatest_is_refused():
     request = TranslateTextRequest(texts=["a"], options={"min_decoding_length": 5, "max_decoding_length": 4})
     with pytest.raises(InvalidArgumentError, match="more than max_decoding_length 4"):
         validate_translate_text(request, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("TranslateTextRequest.texts", ["a" * 11] * 1000),
+        ("DumpAttentionRequest.selection.kinds", [99] * 1000),
+    ],
+)
+def test_a_list_that_is_far_too_long_is_refused_as_a_whole(path: str, value: Any):
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request_with(path, value))
+    assert [violation.field for violation in caught.value.violations] == [path.partition(".")[2]]

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dragoman_client.attention import Attention, AttentionTensor
 from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.commands.shared import option, shared, shared_options
+from dragoman_client.commands.shared import option, search_options, shared, shared_options
 from dragoman_client.commands.translate import check_texts
 from dragoman_client.heatmap import Palette, clean, draw
 from dragoman_client.options import DecodingOptions
@@ -23,23 +23,7 @@ from dragoman_client.words import piece_matrix, word_matrix
 @option("--layer", metavar="N", type=int, help="Only this decoder layer, from 0; by default the mean of all.")
 @option("--head", metavar="N", type=int, help="Only this attention head, from 0; by default the mean of all.")
 @option("--pieces", is_flag=True, help="Show vocabulary pieces instead of words.")
-@option(
-    "--source-language",
-    metavar="CODE",
-    help="BCP-47 code of the text; by default the model's own.",
-)
-@option(
-    "--target-language",
-    metavar="CODE",
-    help="BCP-47 code to translate into; by default the model's own.",
-)
-@option("--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists.")
-@option(
-    "--max-length",
-    metavar="TOKENS",
-    type=click.IntRange(min=1, max=2**31 - 1),
-    help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
-)
+@search_options
 @option(
     "--width",
     metavar="COLUMNS",

@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
@@ -69,9 +69,12 @@ class Shared:
 
 def shared_options(command: _Command) -> _Command:
     """Adds the shared options; they work before and after the command's name, and the last one given counts."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return _with_options(command, _OPTIONS)
+
+
+def search_options(command: _Command) -> _Command:
+    """Adds the options of a command that translates: source_language, target_language, model and max_length."""
+    return _with_options(command, _SEARCH_OPTIONS)
 
 
 def shared() -> Shared:
@@ -129,6 +132,13 @@ def _check_server(context: click.Context, parameter: click.Parameter, value: str
     _remember(context, parameter, value)
 
 
+def _with_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    """Adds options; help lists them in their order."""
+    for add in reversed(options):
+        command = add(command)
+    return command
+
+
 def _key(name: str) -> str:
     return f"dragoman_client.{name}"
 
@@ -173,5 +183,27 @@ _OPTIONS = [
         expose_value=False,
         callback=_remember,
         help="PEM certificates to trust; implies --tls.",
+    ),
+]
+
+_SEARCH_OPTIONS = [
+    option(
+        "--source-language",
+        metavar="CODE",
+        help="BCP-47 code of what is translated; by default the model's own.",
+    ),
+    option(
+        "--target-language",
+        metavar="CODE",
+        help="BCP-47 code to translate into; by default the model's own.",
+    ),
+    option(
+        "--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists."
+    ),
+    option(
+        "--max-length",
+        metavar="TOKENS",
+        type=click.IntRange(min=1, max=2**31 - 1),
+        help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
     ),
 ]

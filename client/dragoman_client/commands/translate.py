@@ -15,7 +15,14 @@ import click
 from dragoman_client.async_translator import AsyncTranslator
 from dragoman_client.commands.documents import as_document, print_json
 from dragoman_client.commands.progress import LineProgress
-from dragoman_client.commands.shared import Shared, is_terminal, option, shared, shared_options
+from dragoman_client.commands.shared import (
+    Shared,
+    is_terminal,
+    option,
+    search_options,
+    shared,
+    shared_options,
+)
 from dragoman_client.errors import InvalidRequestError
 from dragoman_client.lines import LineReader
 from dragoman_client.options import DecodingOptions
@@ -53,23 +60,7 @@ class _Search(TypedDict):
     type=click.Path(path_type=Path),
     help="Write here instead of standard output.",
 )
-@option(
-    "--source-language",
-    metavar="CODE",
-    help="BCP-47 code of the texts; by default the model's own.",
-)
-@option(
-    "--target-language",
-    metavar="CODE",
-    help="BCP-47 code to translate into; by default the model's own.",
-)
-@option("--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists.")
-@option(
-    "--max-length",
-    metavar="TOKENS",
-    type=click.IntRange(min=1, max=2**31 - 1),
-    help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
-)
+@search_options
 @option(
     "--split",
     type=click.Choice(["sentences", "none"]),

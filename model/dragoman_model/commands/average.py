@@ -9,14 +9,15 @@ import click
 
 from dragoman_model.checkpoint import (
     CONFIG_FILE,
-    TOKENIZER_FILE,
     WEIGHTS_FILE,
     load_weights,
     named_weights,
     save_model,
 )
+from dragoman_model.commands.shared import option
 from dragoman_model.config import read_config
 from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.tokenizer import TOKENIZER_FILE
 from dragoman_model.training.run import RECIPE_FILE, TRAINING_FOLDER
 from dragoman_model.training.state import average_checkpoints
 from dragoman_model.transformer import Transformer
@@ -25,7 +26,7 @@ from dragoman_model.transformer import Transformer
 @click.command("average")
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("checkpoints", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option(
+@option(
     "--output",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),

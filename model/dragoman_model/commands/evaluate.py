@@ -18,6 +18,7 @@ from dragoman_model.commands.shared import (
     model_directory,
     one_line,
     open_model,
+    option,
     print_json,
     progress_bar,
 )
@@ -31,46 +32,42 @@ from dragoman_model.translator import Translator
 
 @click.command("evaluate")
 @model_argument
-@click.option(
+@option(
     "--recipe",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Whose test set to take.  [default: the recipe that the model carries]",
 )
-@click.option(
+@option(
     "--set",
     "set_name",
     type=click.Choice(["test", "dev"]),
     default="test",
-    show_default=True,
     help="Which of the recipe's sets.",
 )
-@click.option(
+@option(
     "--source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Texts to translate instead, one a line; needs --reference.",
 )
-@click.option(
+@option(
     "--reference",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Their translations, one a line; needs --source.",
 )
-@click.option(
+@option(
     "--limit",
     type=click.IntRange(0),
     default=0,
-    show_default=True,
     help="Takes only the first N pairs; 0 takes all.",
 )
-@click.option(
-    "--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Rows decoded at once."
-)
-@click.option(
+@option("--batch-size", type=click.IntRange(1), default=64, help="Rows decoded at once.")
+@option(
     "--robustness",
     "with_robustness",
     is_flag=True,
     help="Adds the table of numbers, loops, long sentences and other spellings.",
 )
-@click.option(
+@option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where the translations go, one a line.  [default: MODEL.SET.hyp in this folder]",
@@ -139,7 +136,7 @@ def _translate(model: LoadedModel, texts: Sequence[str], batch_size: int) -> lis
     with progress_bar("sentences") as bar:
         task = bar.add_task("translating", total=len(texts))
         translations = Translator(model, max_batch_size=batch_size).translate(
-            texts, on_text=lambda count: bar.advance(task, count)
+            texts, on_finished=lambda count: bar.advance(task, count)
         )
     return [translation.text for translation in translations]
 

@@ -26,6 +26,12 @@ from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+def option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
+    """Is ``click.option`` with a DRAGOMAN_ twin in the environment, and help that says so."""
+    twin = "DRAGOMAN_" + names[0].removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, **{"envvar": twin, "show_default": True, "show_envvar": True, **attributes})
+
+
 def model_argument(command: _Command) -> _Command:
     """Adds the argument MODEL: a model directory, or the bundled model's name."""
     return click.argument("model", type=str)(command)
@@ -33,20 +39,17 @@ def model_argument(command: _Command) -> _Command:
 
 def device_options(command: _Command) -> _Command:
     """Adds the options that say where and how a model runs."""
-    for option in (
-        click.option("--threads", default=0, type=click.IntRange(0), show_default=True, envvar="DRAGOMAN_THREADS",
-                     help="CPU threads; 0 leaves it to PyTorch."),
-        click.option("--precision", default="auto", show_default=True, envvar="DRAGOMAN_PRECISION",
-                     type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
-                     help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU."),
-        click.option("--device", default="auto", show_default=True, envvar="DRAGOMAN_DEVICE",
-                     help="auto (a GPU where there is one), cpu, cuda or cuda:N."),
+    for add in (
+        option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 leaves it to PyTorch."),
+        option("--precision", default="auto", type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+               help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU."),
+        option("--device", default="auto", help="auto (a GPU where there is one), cpu, cuda or cuda:N."),
     ):  # fmt: skip
-        command = option(command)
+        command = add(command)
     return command
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
+json_option = option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
 
 
 def open_model(name: str, *, device: str, precision: str, threads: int) -> LoadedModel:

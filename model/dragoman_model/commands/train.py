@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from dragoman_model.commands.shared import device_options, json_option, print_json, use_threads
+from dragoman_model.commands.shared import device_options, json_option, option, print_json, use_threads
 from dragoman_model.config import ModelConfig
 from dragoman_model.devices import resolve_device
 from dragoman_model.training.corpus import Corpus
@@ -29,18 +29,16 @@ EXIT_INTERRUPTED = 130
 
 @click.command("train")
 @click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
+@option(
     "--output",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    envvar="DRAGOMAN_OUTPUT",
     help="The model directory to make; its folder training/ holds state, checkpoints and log.",
 )
-@click.option("--resume", is_flag=True, help="Goes on with the run in the output folder.")
-@click.option(
+@option("--resume", is_flag=True, help="Goes on with the run in the output folder.")
+@option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
-    envvar="DRAGOMAN_MAX_MINUTES",
     help="Training time, earlier runs counted in, by whose end the learning rate falls to 0.  [default: none]",
 )
 @device_options

@@ -16,6 +16,7 @@ from dragoman_model.commands.shared import (
     model_argument,
     one_line,
     open_model,
+    option,
     print_json,
 )
 from dragoman_model.errors import SentenceTooLongError
@@ -27,10 +28,8 @@ _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sor
 @click.command("translate")
 @model_argument
 @click.argument("text", nargs=-1)
-@click.option(
-    "--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Rows decoded at once."
-)
-@click.option(
+@option("--batch-size", type=click.IntRange(1), default=64, help="Rows decoded at once.")
+@option(
     "--max-length",
     type=click.IntRange(1),
     help="Target tokens of a sentence.  [default: 10 + 2 x source tokens]",

@@ -4,9 +4,10 @@ import io
 import json
 from pathlib import Path
 
+import click
 import pytest
 
-from dragoman_model.__main__ import run
+from dragoman_model.__main__ import dragoman_model, run
 from tests.models import make_tiny_model
 
 
@@ -57,6 +58,23 @@ def test_max_length_bounds_the_translation(model: Path, capsys: pytest.CaptureFi
     assert run(["translate", str(model), "--max-length", "3", "--json", "A dog sees the house."]) == 0
     entry = json.loads(capsys.readouterr().out)
     assert entry["target_token_count"] <= 3
+
+
+def test_every_option_has_a_twin_in_the_environment(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = click.Context(dragoman_model)
+    for name in dragoman_model.list_commands(context):
+        command = dragoman_model.get_command(context, name)
+        assert command
+        for option in command.params:
+            if isinstance(option, click.Option):
+                twin = "DRAGOMAN_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
+                assert option.envvar == twin, (name, option.opts)
+                assert option.show_envvar
+    monkeypatch.setenv("DRAGOMAN_MAX_LENGTH", "3")
+    assert run(["translate", str(model), "--json", "A dog sees the house."]) == 0
+    assert json.loads(capsys.readouterr().out)["target_token_count"] <= 3
 
 
 def test_invalid_utf8_names_the_line(

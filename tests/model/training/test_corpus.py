@@ -1,4 +1,3 @@
-import hashlib
 import os
 import re
 from pathlib import Path
@@ -17,7 +16,8 @@ from dragoman_model.training.corpus import (
     without_shared_sides,
 )
 from dragoman_model.training.download import default_mirror
-from dragoman_model.training.recipe import CleaningOptions, CorpusOptions, Download, Recipe, load_recipe
+from dragoman_model.training.recipe import CleaningOptions, CorpusOptions, Recipe, load_recipe
+from tests.model.training.mirror import write_mirror
 
 SHIPPED = Path(__file__).parents[3] / "recipes" / "tatoeba-en-de.toml"
 OPTIONS = CorpusOptions(train="pairs", test_source="test-en", test_target="test-de", dev_size=3, seed=1)
@@ -41,30 +41,16 @@ TRAIN = [
 @pytest.fixture
 def recipe(tmp_path):
     """A recipe whose files lie in a mirror folder."""
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
     texts = {
         "pairs": "".join(f"{source}\t{target}\n" for source, target in TRAIN),
         "test-en": "HI\nWho knows?\n",
         "test-de": "Guten Tag.\nhier, gefällt es mir\n",
     }
-    downloads = []
-    for name, text in texts.items():
-        content = text.encode()
-        (mirror / f"{name}.txt").write_bytes(content)
-        downloads.append(
-            Download(
-                name=name,
-                url=f"https://example.org/{name}.txt",
-                size_bytes=len(content),
-                sha256=hashlib.sha256(content).hexdigest(),
-            )
-        )
     return Recipe(
         name="tiny",
         source_language="en",
         target_language="de",
-        downloads=tuple(downloads),
+        downloads=write_mirror(tmp_path / "mirror", texts),
         corpus=OPTIONS,
         cleaning=CleaningOptions(max_length_ratio=2.0, length_slack=8),
         digest="0" * 64,

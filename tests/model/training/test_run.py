@@ -1,5 +1,4 @@
 import dataclasses
-import hashlib
 
 import pytest
 import torch
@@ -10,12 +9,13 @@ from dragoman_model.errors import RecipeError, TrainingError
 from dragoman_model.tokenizer import TOKENIZER_FILE
 from dragoman_model.training.download import CACHE_VARIABLE, MIRROR_VARIABLE
 from dragoman_model.training.evaluate import DevScores
-from dragoman_model.training.recipe import CorpusOptions, Download, Recipe, TokenizerOptions
+from dragoman_model.training.recipe import CorpusOptions, Recipe, TokenizerOptions
 from dragoman_model.training.run import train, write_best_model
 from dragoman_model.training.state import CheckpointStore
 from dragoman_model.transformer import Transformer
 from dragoman_model.translator import Translator
 from tests.model.made_up import made_up_pairs
+from tests.model.training.mirror import write_mirror
 from tests.model.training.tiny_runs import Recorder, never
 from tests.models import TINY_VOCAB_SIZE
 
@@ -26,7 +26,6 @@ CPU = torch.device("cpu")
 def recipe(tmp_path, monkeypatch):
     """A recipe of made-up pairs, whose files lie in a mirror folder."""
     mirror = tmp_path / "mirror"
-    mirror.mkdir()
     monkeypatch.setenv(MIRROR_VARIABLE, str(mirror))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     pairs = made_up_pairs()
@@ -35,23 +34,11 @@ def recipe(tmp_path, monkeypatch):
         "test-en": "".join(f"{source}\n" for source, _ in pairs[:8:2]),
         "test-de": "".join(f"{target}\n" for _, target in pairs[:8:2]),
     }
-    downloads = []
-    for name, text in texts.items():
-        content = text.encode()
-        (mirror / f"{name}.txt").write_bytes(content)
-        downloads.append(
-            Download(
-                name=name,
-                url=f"https://example.org/{name}.txt",
-                size_bytes=len(content),
-                sha256=hashlib.sha256(content).hexdigest(),
-            )
-        )
     return Recipe(
         name="made-up",
         source_language="en",
         target_language="de",
-        downloads=tuple(downloads),
+        downloads=write_mirror(mirror, texts),
         corpus=CorpusOptions(train="pairs", test_source="test-en", test_target="test-de", dev_size=4, seed=1),
         tokenizer=TokenizerOptions(vocab_size=TINY_VOCAB_SIZE),
         model={

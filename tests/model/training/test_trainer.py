@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -7,7 +8,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dragoman_model.checkpoint import LoadedModel, named_weights
 from dragoman_model.errors import TrainingError
+from dragoman_model.training.batching import epoch_batches
 from dragoman_model.training.evaluate import DevSet
+from dragoman_model.training.recipe import AugmentationOptions
 from dragoman_model.training.schedule import learning_rate
 from dragoman_model.training.state import LOG_FILE, average_checkpoints
 from dragoman_model.translator import Translator
@@ -68,6 +71,21 @@ def test_two_half_batches_make_the_gradient_of_a_whole_one(made_up_tokenizer, tm
     assert reports["parts"].gradient_norm == pytest.approx(reports["whole"].gradient_norm, rel=1e-5)
     assert reports["parts"].tokens == reports["whole"].tokens
     assert reports["whole"].tokens == sum(len(made_up_tokenizer.encode_target(t)) for _, t in TRAIN)
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2, 3])
+def test_an_epoch_uses_each_of_its_batches_once(made_up_tokenizer, tmp_path, accumulation_steps):
+    batches = epoch_batches(
+        TRAIN, made_up_tokenizer, tiny_config(), AugmentationOptions(),
+        max_batch_tokens=OPTIONS["max_batch_tokens"], seed=OPTIONS["seed"], epoch=0,
+    )  # fmt: skip
+    trainer = make_trainer(tmp_path, made_up_tokenizer, accumulation_steps=accumulation_steps)
+    _, recorder = run(trainer)
+    tokens = [report.tokens for report in recorder.reports if report.epoch == 0]
+    assert len(tokens) == math.ceil(len(batches) / accumulation_steps)
+    assert sum(tokens) == sum(batch.num_target_tokens for batch in batches)
+    if accumulation_steps == 1:
+        assert tokens == [batch.num_target_tokens for batch in batches]
 
 
 def test_a_gradient_is_clipped_to_its_largest_norm(made_up_tokenizer, tmp_path, gradients):
