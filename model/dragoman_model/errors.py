@@ -65,7 +65,9 @@ class PrefixTooLongError(ModelError):
     """
 
     def __init__(self, length: int, limit: int) -> None:
-        super().__init__(f"the target prefix has {length} tokens, but at most {limit} are allowed; shorten it")
+        super().__init__(
+            f"the target prefix has {length} tokens, but at most {limit} are allowed; shorten it"
+        )
         self.length = length
         self.limit = limit
         self.text_index: int | None = None

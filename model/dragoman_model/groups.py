@@ -17,7 +17,7 @@ from dragoman_model.beams import BeamSearch, Candidate, RowSearch
 from dragoman_model.cache import DecoderCache
 from dragoman_model.config import ModelConfig
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
-from dragoman_model.plan import FinishedSentence, Sequence
+from dragoman_model.plan import FinishedSentence
 from dragoman_model.search import ban, expand, log_probabilities, penalise, sample
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
@@ -34,7 +34,7 @@ class Group(ABC, Generic[Search]):
 
     def __init__(self, config: ModelConfig, cache: DecoderCache, searches: list[Search]) -> None:
         self.cache = cache
-        self.searches = searches
+        self.searches: list[Search] = searches
         device = cache.rows.lengths.device
         self.last_ids = torch.full((cache.num_rows,), config.decoder_start_id, device=device)
         self._eos_id = config.eos_id
@@ -120,7 +120,11 @@ class RowGroup(Group[RowSearch]):
         top_k, top_p, temperature = torch.tensor(settings, dtype=torch.float64, device=device).unbind(1)
         indices = torch.tensor(rows, device=device)
         drawn = sample(
-            choice[indices], top_k, top_p, temperature, torch.tensor(noise, dtype=torch.float64, device=device)
+            choice[indices],
+            top_k,
+            top_p,
+            temperature,
+            torch.tensor(noise, dtype=torch.float64, device=device),
         )
         self.last_ids[indices] = drawn
 
@@ -132,9 +136,7 @@ class BeamGroup(Group[BeamSearch]):
         """Chooses each sentence's next hypotheses from its rows' logits, (R, V)."""
         device = logits.device
         sums = torch.tensor([search.sums() for search in self.searches], device=device)
-        continuations = expand(
-            logits.float(), self._constraints(), sums, 2 * self.cache.width, self._eos_id
-        )
+        continuations = expand(logits.float(), self._constraints(), sums, 2 * self.cache.width, self._eos_id)
         moves: list[tuple[int, int]] = []
         for index, (search, *columns) in enumerate(zip(self.searches, *continuations.tolist(), strict=True)):
             first_row = index * self.cache.width

@@ -100,7 +100,9 @@ class TextTranslation:
     alternatives: tuple[TextHypothesis, ...] = ()
 
 
-def prepare(model: LoadedModel, text: str, *, sentences: bool = True, target_prefix: str = "") -> PreparedText:
+def prepare(
+    model: LoadedModel, text: str, *, sentences: bool = True, target_prefix: str = ""
+) -> PreparedText:
     """Returns ``text`` cut into sentences and tokenised.
 
     Args:
@@ -246,9 +248,7 @@ class Translator:
         texts = list(texts)
         options = options or DecodingOptions()
         prepared = []
-        for index, (text, prefix) in enumerate(
-            zip(texts, target_prefixes or [""] * len(texts), strict=True)
-        ):
+        for index, (text, prefix) in enumerate(zip(texts, target_prefixes or [""] * len(texts), strict=True)):
             try:
                 ready = prepare(self._model, text, sentences=sentences, target_prefix=prefix)
                 if ready.source_ids:
@@ -260,7 +260,9 @@ class Translator:
             prepared.append(ready)
         sources = [ids for text in prepared for ids in text.source_ids]
         prefixes = [
-            text.prefix_ids if index == 0 else () for text in prepared for index in range(len(text.source_ids))
+            text.prefix_ids if index == 0 else ()
+            for text in prepared
+            for index in range(len(text.source_ids))
         ]
         results = iter(self.decode(sources, options=options, prefixes=prefixes, on_finished=on_finished))
         return [

@@ -18,9 +18,10 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from dragoman.v1 import add_TranslationServiceServicer_to_server
 from dragoman_model import errors as model_errors
-from dragoman_model.batch import Plan, RunningBatch
-from dragoman_model.batch import Sequence as BatchSequence
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
+from dragoman_model.plan import Plan
+from dragoman_model.plan import Sequence as BatchSequence
 from dragoman_server.catalogue import Catalogue, ServedModel
 from dragoman_server.config import ServerConfig, split_address
 from dragoman_server.cpus import available_cpus, default_num_threads
@@ -28,12 +29,12 @@ from dragoman_server.engine import Engine
 from dragoman_server.errors import AddressError, DrainingError, ModelError
 from dragoman_server.health import SERVICE_NAME, Health
 from dragoman_server.interceptors import CallInterceptor
+from dragoman_server.limits import CallLimits
 from dragoman_server.logs import log_event
 from dragoman_server.metrics import Metrics
 from dragoman_server.monitoring import MonitoringServer
 from dragoman_server.scheduler import Scheduler, SchedulerLimits
 from dragoman_server.service import TranslationService
-from dragoman_server.validation import TextLimits
 
 logger = logging.getLogger(__name__)
 
@@ -169,8 +170,14 @@ class App:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ],
         )
-        limits = TextLimits(
-            max_text_count=config.max_text_count, max_text_characters=config.max_text_characters
+        # What doesn't fit the batch could wait for ever.
+        max_sentence_rows = min(config.max_sentence_rows, config.max_batch_size)
+        limits = CallLimits(
+            max_text_count=config.max_text_count,
+            max_text_characters=config.max_text_characters,
+            max_beam_size=min(config.max_beam_size, max_sentence_rows),
+            max_num_hypotheses=min(config.max_num_hypotheses, max_sentence_rows),
+            max_sentence_rows=max_sentence_rows,
         )
         service = TranslationService(self._catalogue, limits, max_attention_calls=config.max_attention_calls)
         add_TranslationServiceServicer_to_server(service, server)

@@ -15,11 +15,12 @@ from dragoman.v1 import (
     TensorType,
     Translation,
 )
-from dragoman_model.batch import AttentionOutput
 from dragoman_model.checkpoint import LoadedModel
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import AttentionOutput, Hypothesis
 from dragoman_model.text import Sentence, SplitText
 from dragoman_model.tokenizer import Piece
-from dragoman_model.translator import PreparedText, SentenceResult, assemble
+from dragoman_model.translator import PreparedText, assemble
 from dragoman_server.messages import span_message, translation_message
 
 # Under 1 MiB with the message around it, and a whole number of float32 weights.
@@ -53,7 +54,8 @@ def attended_sentence(
     model: LoadedModel,
     prepared: PreparedText,
     index: int,
-    result: SentenceResult,
+    hypotheses: Sequence[Hypothesis],
+    options: DecodingOptions,
     output: AttentionOutput,
     given: str | None,
 ) -> AttendedSentence:
@@ -63,7 +65,8 @@ def attended_sentence(
         model: The model that translated.
         prepared: The text.
         index: Which of its sentences, from 0.
-        result: The sentence's translation as tokens.
+        hypotheses: The sentence's translations as tokens, best first; the weights are the first one's.
+        options: How they were searched for.
         output: The weights.
         given: The translation as the caller gave it, if so; it is echoed as it came.
     """
@@ -73,9 +76,9 @@ def attended_sentence(
         split=SplitText((Sentence(sentence.text, 0),), ("", "")),
         source_ids=(prepared.source_ids[index],),
     )
-    translation = translation_message(assemble(model, alone, [result]), include_tokens=False)
+    translation = translation_message(assemble(model, alone, [hypotheses]), options, include_tokens=False)
     if given is None:
-        _, target_pieces = model.tokenizer.target_pieces(result.token_ids)
+        _, target_pieces = model.tokenizer.target_pieces(hypotheses[0].token_ids)
     else:
         translation.text = given
         target_pieces = model.tokenizer.given_target_pieces(given)

@@ -74,12 +74,17 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
 @_option("device", str, "auto, cpu, cuda or cuda:N.")
 @_option("precision", click.Choice(PRECISIONS), "Precision of the computation.")
 @_option("threads", int, "Threads of one tensor operation; 0: from the CPU quota.")
-@_option("max-batch-size", int, "Sentences decoded at once, for each model.")
+@_option(
+    "max-batch-size", int, "Rows decoded at once, for each model: one for each sentence, beam or sample."
+)
 @_option("max-queue-size", int, "Sentences that may wait, for each model.")
 @_option("max-prefill-tokens", int, "Source tokens encoded between two decoding steps, padding included.")
 @_option("max-attention-calls", int, "DumpAttention calls served at once, for each model.")
 @_option("max-text-count", int, "Texts in one call.")
 @_option("max-text-characters", int, "Unicode code points in one text.")
+@_option("max-beam-size", int, "Beams of one search.")
+@_option("max-num-hypotheses", int, "Translations returned of one text.")
+@_option("max-sentence-rows", int, "Rows that one sentence takes: one for each beam or sample.")
 @_option("grace-seconds", float, "Seconds that running calls get to end after SIGTERM.")
 @_option("log-format", click.Choice(LOG_FORMATS), "Format of the log on standard error.")
 @_option("log-level", click.Choice(LOG_LEVELS), "Least level that is logged.")

@@ -32,6 +32,9 @@ class ServerConfig:
         max_attention_calls: DumpAttention calls served at once, for each model.
         max_text_count: Texts in one call.
         max_text_characters: Unicode code points in one text.
+        max_beam_size: Beams of one search.
+        max_num_hypotheses: Translations returned of one text.
+        max_sentence_rows: Rows that one sentence takes, one for each beam or sample; at most ``max_batch_size`` count.
         grace_seconds: Time that running calls get to end after SIGTERM; 0 ends them at once.
         log_format: text or json, one line a record.
         log_level: debug, info, warning or error.
@@ -49,6 +52,9 @@ class ServerConfig:
     max_attention_calls: int = 16
     max_text_count: int = 256
     max_text_characters: int = 20_000
+    max_beam_size: int = 8
+    max_num_hypotheses: int = 8
+    max_sentence_rows: int = 8
     grace_seconds: float = 30.0
     log_format: str = "text"
     log_level: str = "info"
@@ -57,7 +63,8 @@ class ServerConfig:
         if not self.model:
             raise ConfigError("model: none given; at least one directory is needed")
         for name in ("max_batch_size", "max_queue_size", "max_prefill_tokens", "max_attention_calls",
-                     "max_text_count", "max_text_characters"):  # fmt: skip
+                     "max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses",
+                     "max_sentence_rows"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: {getattr(self, name)} given; must be at least 1")
         for name in ("threads", "grace_seconds"):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import torch
 
-from dragoman_model.batch import BatchOutput, Plan
+from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.errors import CallError, InternalError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call

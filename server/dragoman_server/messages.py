@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from dragoman.v1 import FinishReason, LanguagePair, Limits, Model, TextSpan, TokenScore, Translation
-from dragoman_model import batch
+from collections.abc import Sequence
+
+from dragoman.v1 import (
+    FinishReason,
+    Hypothesis,
+    LanguagePair,
+    Limits,
+    Model,
+    TextSpan,
+    TokenScore,
+    Translation,
+)
+from dragoman_model import plan
 from dragoman_model.checkpoint import LoadedModel
-from dragoman_model.translator import TextTranslation
-from dragoman_server.validation import TextLimits
+from dragoman_model.options import DecodingOptions
+from dragoman_model.translator import ScoredToken, TextTranslation
+from dragoman_server.limits import CallLimits
 
 FINISH_REASONS = {
-    batch.FinishReason.EOS: FinishReason.FINISH_REASON_EOS,
-    batch.FinishReason.LENGTH: FinishReason.FINISH_REASON_LENGTH,
+    plan.FinishReason.EOS: FinishReason.FINISH_REASON_EOS,
+    plan.FinishReason.LENGTH: FinishReason.FINISH_REASON_LENGTH,
     None: FinishReason.FINISH_REASON_BLANK,
 }
 
 
-def translation_message(translation: TextTranslation, *, include_tokens: bool) -> Translation:
-    """Returns the message of a translated text."""
-    message = Translation(
+def translation_message(
+    translation: TextTranslation, options: DecodingOptions, *, include_tokens: bool
+) -> Translation:
+    """Returns the message of a translated text.
+
+    Args:
+        translation: The text's translation.
+        options: How it was searched for; the seed, where one was used, is set.
+        include_tokens: Adds the tokens, of the alternatives, too.
+    """
+    is_blank = translation.finish_reason is None
+    return Translation(
         text=translation.text,
         finish_reason=FINISH_REASONS[translation.finish_reason],
         score=translation.score,
@@ -25,15 +46,27 @@ def translation_message(translation: TextTranslation, *, include_tokens: bool) -
         source_token_count=translation.source_token_count,
         target_token_count=translation.target_token_count,
         sentence_count=translation.sentence_count,
-    )
-    if include_tokens:
-        message.tokens.extend(
-            TokenScore(
-                piece=token.piece, log_probability=token.log_probability, span=span_message(token.span)
+        alternatives=[
+            Hypothesis(
+                text=alternative.text,
+                finish_reason=FINISH_REASONS[alternative.finish_reason],
+                score=alternative.score,
+                normalized_score=alternative.normalized_score,
+                target_token_count=alternative.target_token_count,
+                tokens=_token_messages(alternative.tokens) if include_tokens else (),
             )
-            for token in translation.tokens
-        )
-    return message
+            for alternative in translation.alternatives
+        ],
+        tokens=_token_messages(translation.tokens) if include_tokens else (),
+        seed=options.seed if options.is_sampling and not is_blank else None,
+    )
+
+
+def _token_messages(tokens: Sequence[ScoredToken]) -> list[TokenScore]:
+    return [
+        TokenScore(piece=token.piece, log_probability=token.log_probability, span=span_message(token.span))
+        for token in tokens
+    ]
 
 
 def span_message(span: tuple[int, int] | None, offset: int = 0) -> TextSpan | None:
@@ -62,12 +95,12 @@ def model_message(model: LoadedModel) -> Model:
     )
 
 
-def limits_message(limits: TextLimits) -> Limits:
-    """Returns the message of what one call may ask for; greedy search takes one row and gives one hypothesis."""
+def limits_message(limits: CallLimits) -> Limits:
+    """Returns the message of what one call may ask for."""
     return Limits(
         max_text_count=limits.max_text_count,
         max_text_characters=limits.max_text_characters,
-        max_beam_size=1,
-        max_num_hypotheses=1,
-        max_sentence_rows=1,
+        max_beam_size=limits.max_beam_size,
+        max_num_hypotheses=limits.max_num_hypotheses,
+        max_sentence_rows=limits.max_sentence_rows,
     )

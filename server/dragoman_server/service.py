@@ -17,23 +17,18 @@ from dragoman.v1 import (
     TranslateTextResponse,
     TranslationServiceServicer,
 )
-from dragoman_model.batch import AttentionOutput, FinishReason
-from dragoman_model.errors import SentenceTooLongError
-from dragoman_model.translator import (
-    PreparedText,
-    SentenceResult,
-    TextTranslation,
-    assemble,
-    default_max_length,
-    prepare,
-)
+from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import AttentionOutput, FinishedSentence, FinishReason, Hypothesis
+from dragoman_model.translator import PreparedText, TextTranslation, assemble, max_length_of, prepare
 from dragoman_server.attention import attended_sentence, attention_responses, blank_response
 from dragoman_server.catalogue import Catalogue, ServedModel
 from dragoman_server.errors import FieldViolation, InvalidArgumentError, QueueFullError
+from dragoman_server.limits import CallLimits
 from dragoman_server.logs import current_call
 from dragoman_server.messages import limits_message, model_message, translation_message
-from dragoman_server.request import Attend, Call, Decode, DecodingLimits, ModelChoice
-from dragoman_server.validation import TextLimits, validate_dump_attention, validate_translate_text
+from dragoman_server.request import Attend, Call, Decode, ModelChoice
+from dragoman_server.validation import validate_dump_attention, validate_translate_text
 
 T = TypeVar("T")
 
@@ -52,7 +47,7 @@ class TranslationService(TranslationServiceServicer):
         max_attention_calls: DumpAttention calls served at once, for each model.
     """
 
-    def __init__(self, catalogue: Catalogue, limits: TextLimits, *, max_attention_calls: int = 16) -> None:
+    def __init__(self, catalogue: Catalogue, limits: CallLimits, *, max_attention_calls: int = 16) -> None:
         self._catalogue = catalogue
         self._limits = limits
         self._attention_calls = {served.name: _CallLimit(max_attention_calls) for served in catalogue.models}
@@ -64,22 +59,26 @@ class TranslationService(TranslationServiceServicer):
         self._record(request.model, len(request.texts))
         asked = validate_translate_text(request, self._limits)
         served = self._select(asked.model)
-        _check_lengths(served, asked.limits)
+        _check_lengths(served, asked.options)
+        options = asked.options.with_seed()
         num_texts = sum(1 for text in asked.texts if text.strip())
         _check_size("texts", num_texts, served)
         with served.engine.hold_room(num_texts):
             prepared = await _off_loop(
                 sum(map(len, asked.texts)),
-                lambda: _prepare_texts(served, "texts", asked.texts, split=asked.split),
+                lambda: _prepare_texts(
+                    served, "texts", asked.texts, split=asked.split, target_prefixes=asked.target_prefixes
+                ),
             )
-        results = await self._decode(served, prepared, asked.limits, context)
+        results = await self._decode(served, prepared, options, context)
         translations = await _off_loop(
             sum(map(len, asked.texts)), lambda: _assemble_texts(served, prepared, results)
         )
         served.metrics.count_sentences("blank", sum(1 for text in translations if text.finish_reason is None))
         return TranslateTextResponse(
             translations=[
-                translation_message(text, include_tokens=asked.include_tokens) for text in translations
+                translation_message(text, options, include_tokens=asked.include_tokens)
+                for text in translations
             ],
             model=served.name,
             model_digest=served.model.digest,
@@ -92,7 +91,8 @@ class TranslationService(TranslationServiceServicer):
         self._record(request.model, 1)
         asked = validate_dump_attention(request, self._limits)
         served = self._select(asked.model)
-        _check_lengths(served, asked.limits)
+        _check_lengths(served, asked.options)
+        options = asked.options.with_seed()
         with self._attention_calls[served.name]:
             with served.engine.hold_room(1 if asked.text.strip() else 0):
                 (prepared,) = await _off_loop(
@@ -101,11 +101,11 @@ class TranslationService(TranslationServiceServicer):
             if not prepared.source_ids:
                 served.metrics.count_sentences("blank")
                 blank = assemble(served.model, prepared, [])
-                yield blank_response(served.model, translation_message(blank, include_tokens=False))
+                yield blank_response(served.model, translation_message(blank, options, include_tokens=False))
                 return
             if asked.translation is None:
-                made = await self._decode(served, [prepared], asked.limits, context)
-                targets = [result.token_ids for result in made]
+                made = await self._decode(served, [prepared], options, context)
+                targets = [sentence.best.token_ids for sentence in made]
             else:
                 made = []
                 targets = [_given_target(served, asked.translation)]
@@ -114,12 +114,14 @@ class TranslationService(TranslationServiceServicer):
                 work = Attend(source_ids=prepared.source_ids[index], target_ids=target_ids)
                 (output,) = await served.engine.submit(_call([work], served, context))
                 assert isinstance(output, AttentionOutput)
-                result = (
-                    made[index]
+                hypotheses = (
+                    made[index].hypotheses
                     if made
-                    else SentenceResult(target_ids, output.log_probabilities, FinishReason.EOS)
+                    else (Hypothesis(target_ids, output.log_probabilities, FinishReason.EOS),)
                 )
-                sentence = attended_sentence(served.model, prepared, index, result, output, asked.translation)
+                sentence = attended_sentence(
+                    served.model, prepared, index, hypotheses, options, output, asked.translation
+                )
                 for response in attention_responses(served.model, sentence):
                     yield response
 
@@ -139,16 +141,19 @@ class TranslationService(TranslationServiceServicer):
         self,
         served: ServedModel,
         prepared: Sequence[PreparedText],
-        limits: DecodingLimits,
+        options: DecodingOptions,
         context: Context,
-    ) -> list[SentenceResult]:
+    ) -> list[FinishedSentence]:
         """Returns a result for each sentence of all texts, in order."""
-        sources = [source_ids for text in prepared for source_ids in text.source_ids]
-        if not sources:
+        work = [
+            decode
+            for index, text in enumerate(prepared)
+            for decode in _decode_work(served, text, options, f"target_prefixes[{index}]")
+        ]
+        if not work:
             return []
-        work = [_decode_work(served, source_ids, limits) for source_ids in sources]
         results = await served.engine.submit(_call(work, served, context))
-        return cast(list[SentenceResult], list(results))
+        return cast(list[FinishedSentence], list(results))
 
     def _select(self, choice: ModelChoice) -> ServedModel:
         served = self._catalogue.select(choice)
@@ -198,22 +203,35 @@ def _check_size(field: str, count: int, served: ServedModel) -> None:
         raise InvalidArgumentError(violations=[FieldViolation(field, description)])
 
 
-def _check_lengths(served: ServedModel, limits: DecodingLimits) -> None:
+def _check_lengths(served: ServedModel, options: DecodingOptions) -> None:
     longest = served.model.config.max_target_length - 1
     for name, value in (
-        ("max_decoding_length", limits.max_length),
-        ("min_decoding_length", limits.min_length),
+        ("max_decoding_length", options.max_length),
+        ("min_decoding_length", options.min_length),
     ):
         if value is not None and value > longest:
             description = f"{value} given; the model writes at most {longest} tokens"
             raise InvalidArgumentError(violations=[FieldViolation(f"options.{name}", description)])
 
 
-def _decode_work(served: ServedModel, source_ids: tuple[int, ...], limits: DecodingLimits) -> Decode:
-    max_length = limits.max_length or default_max_length(served.model.config, len(source_ids))
-    return Decode(
-        source_ids=source_ids, max_length=max(max_length, limits.min_length), min_length=limits.min_length
-    )
+def _decode_work(
+    served: ServedModel, prepared: PreparedText, options: DecodingOptions, prefix_field: str
+) -> list[Decode]:
+    work = []
+    prefix_ids = prepared.prefix_ids  # the first sentence's
+    for source_ids in prepared.source_ids:
+        try:
+            max_length = max_length_of(served.model.config, options, len(source_ids), len(prefix_ids))
+        except PrefixTooLongError as error:
+            description = (
+                f"{error.length} tokens; with these options at most {error.limit} leave room for more"
+            )
+            raise InvalidArgumentError(violations=[FieldViolation(prefix_field, description)]) from error
+        work.append(
+            Decode(source_ids=source_ids, max_length=max_length, options=options, prefix_ids=prefix_ids)
+        )
+        prefix_ids = ()
+    return work
 
 
 def _given_target(served: ServedModel, translation: str) -> tuple[int, ...]:
@@ -231,13 +249,18 @@ async def _off_loop(num_characters: int, work: Callable[[], T]) -> T:
 
 
 def _prepare_texts(
-    served: ServedModel, field: str, texts: Sequence[str], *, split: bool
+    served: ServedModel,
+    field: str,
+    texts: Sequence[str],
+    *,
+    split: bool,
+    target_prefixes: Sequence[str] = ("",),
 ) -> list[PreparedText]:
     prepared = []
     num_sentences = 0
-    for index, text in enumerate(texts):
+    for index, (text, prefix) in enumerate(zip(texts, target_prefixes, strict=True)):
         try:
-            prepared.append(prepare(served.model, text, sentences=split))
+            prepared.append(prepare(served.model, text, sentences=split, target_prefix=prefix))
         except SentenceTooLongError as error:
             path = f"{field}[{index}]" if field == "texts" else field
             description = (
@@ -252,13 +275,14 @@ def _prepare_texts(
 
 
 def _assemble_texts(
-    served: ServedModel, prepared: Sequence[PreparedText], results: Sequence[SentenceResult]
+    served: ServedModel, prepared: Sequence[PreparedText], results: Sequence[FinishedSentence]
 ) -> list[TextTranslation]:
     translations = []
     position = 0
     for text in prepared:
         end = position + len(text.source_ids)
-        translations.append(assemble(served.model, text, results[position:end]))
+        sentences = [sentence.hypotheses for sentence in results[position:end]]
+        translations.append(assemble(served.model, text, sentences))
         position = end
     assert position == len(results)
     return translations

@@ -6,9 +6,7 @@ do yet are UNSUPPORTED. Either way all fields at fault are named at once.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
@@ -18,114 +16,59 @@ from dragoman.v1 import (
     AttentionLevel,
     AttentionReduction,
     AttentionSelection,
-    DecodingOptions,
     DumpAttentionRequest,
     OutputOptions,
     TensorType,
     TextSplit,
     TranslateTextRequest,
 )
-from dragoman_server.errors import FieldViolation, InvalidArgumentError, UnsupportedError
+from dragoman_server.decoding import check_options
+from dragoman_server.findings import Findings
 from dragoman_server.languages import is_well_formed
-from dragoman_server.request import AttentionRequest, DecodingLimits, ModelChoice, TranslateRequest
+from dragoman_server.limits import CallLimits
+from dragoman_server.request import AttentionRequest, ModelChoice, TranslateRequest
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextLimits:
-    """What one call may hold: texts, and Unicode code points in each."""
-
-    max_text_count: int = 256
-    max_text_characters: int = 20_000
-
-
-@dataclass(frozen=True)
-class _OptionRule:
-    """An option of which one value is served: its default."""
-
-    served: float
-    is_sound: Callable[[float], bool]
-    allowed: str
-
-
-_AT_LEAST_ONE = (lambda value: value >= 1, "at least 1")
-_NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
-
-_OPTION_RULES = {
-    "beam_size": _OptionRule(1, *_AT_LEAST_ONE),
-    "num_hypotheses": _OptionRule(1, *_AT_LEAST_ONE),
-    "length_penalty": _OptionRule(1, math.isfinite, "a finite number"),
-    "repetition_penalty": _OptionRule(
-        1, lambda value: math.isfinite(value) and value >= 1, "a number, at least 1"
-    ),
-    "no_repeat_ngram_size": _OptionRule(0, *_NOT_NEGATIVE),
-    "sampling_topk": _OptionRule(1, *_NOT_NEGATIVE),
-    "sampling_topp": _OptionRule(1, lambda value: 0 < value <= 1, "above 0 and at most 1"),
-    "sampling_temperature": _OptionRule(
-        1, lambda value: math.isfinite(value) and value > 0, "a number above 0"
-    ),
-}
-
-
-@dataclass
-class _Findings:
-    """What is wrong with a request so far."""
-
-    invalid: list[FieldViolation] = field(default_factory=list)
-    unsupported: list[FieldViolation] = field(default_factory=list)
-
-    def refuse(self, path: str, description: str) -> None:
-        self.invalid.append(FieldViolation(path, description))
-
-    def not_yet(self, path: str, description: str) -> None:
-        self.unsupported.append(FieldViolation(path, description))
-
-    def raise_any(self) -> None:
-        if self.invalid:
-            raise InvalidArgumentError(violations=self.invalid)
-        if self.unsupported:
-            raise UnsupportedError(violations=self.unsupported)
-
-
-def validate_translate_text(request: TranslateTextRequest, limits: TextLimits) -> TranslateRequest:
+def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -> TranslateRequest:
     """Returns what the caller asks for.
 
     Raises:
         InvalidArgumentError: A field holds what no server would take.
         UnsupportedError: A field asks for what this server can't do.
     """
-    findings = _Findings()
+    findings = Findings()
     count = len(request.texts)
     if not 1 <= count <= limits.max_text_count:
         findings.refuse("texts", f"{count} texts given; 1 to {limits.max_text_count} allowed")
     else:  # looking at each of millions would keep every other call waiting
         for index, text in enumerate(request.texts):
             _check_text(f"texts[{index}]", text, limits, findings)
-    decoding_limits = _check_options(request.options, findings)
+    options = check_options(request.options, limits, findings)
     _check_output(request.output, findings)
     split = _check_split(request.split, findings)
     model = _check_model(request, findings)
-    if request.target_prefixes:
-        findings.not_yet("target_prefixes", "not supported by this server; leave it empty")
+    target_prefixes = _check_prefixes(request, limits, findings)
     findings.raise_any()
     return TranslateRequest(
         texts=tuple(request.texts),
         model=model,
-        limits=decoding_limits,
+        options=options,
         split=split,
         include_tokens=request.output.include_tokens,
+        target_prefixes=target_prefixes,
     )
 
 
-def validate_dump_attention(request: DumpAttentionRequest, limits: TextLimits) -> AttentionRequest:
+def validate_dump_attention(request: DumpAttentionRequest, limits: CallLimits) -> AttentionRequest:
     """Returns what the caller asks for.
 
     Raises:
         InvalidArgumentError: A field holds what no server would take.
         UnsupportedError: A field asks for what this server can't do.
     """
-    findings = _Findings()
+    findings = Findings()
     _check_text("text", request.text, limits, findings)
-    decoding_limits = _check_options(request.options, findings)
+    options = check_options(request.options, limits, findings)
     split = _check_split(request.split, findings)
     model = _check_model(request, findings)
     translation = request.translation if request.HasField("translation") else None
@@ -136,51 +79,40 @@ def validate_dump_attention(request: DumpAttentionRequest, limits: TextLimits) -
     _check_selection(request.selection, findings)
     findings.raise_any()
     return AttentionRequest(
-        text=request.text, model=model, limits=decoding_limits, split=split, translation=translation
+        text=request.text, model=model, options=options, split=split, translation=translation
     )
 
 
-def _check_text(path: str, text: str, limits: TextLimits, findings: _Findings) -> None:
+def _check_text(path: str, text: str, limits: CallLimits, findings: Findings) -> None:
     if len(text) > limits.max_text_characters:
         findings.refuse(path, f"{len(text)} characters; at most {limits.max_text_characters} allowed")
 
 
-def _check_options(options: DecodingOptions, findings: _Findings) -> DecodingLimits:
-    for name, rule in _OPTION_RULES.items():
-        if not options.HasField(name):
-            continue
-        value = getattr(options, name)
-        if not rule.is_sound(value):
-            findings.refuse(f"options.{name}", f"{value:g} given; must be {rule.allowed}")
-        elif value != rule.served:
-            findings.not_yet(f"options.{name}", f"{value:g} given; this server supports {rule.served:g} only")
-    if options.HasField("seed"):
-        findings.not_yet("options.seed", "this server doesn't sample; leave it unset")
-    min_length = options.min_decoding_length
-    max_length = options.max_decoding_length if options.HasField("max_decoding_length") else None
-    if min_length < 0:
-        findings.refuse("options.min_decoding_length", f"{min_length} given; must be at least 0")
-    if max_length is not None and max_length < 1:
-        findings.refuse("options.max_decoding_length", f"{max_length} given; must be at least 1")
-    elif max_length is not None and min_length > max_length:
+def _check_prefixes(request: TranslateTextRequest, limits: CallLimits, findings: Findings) -> tuple[str, ...]:
+    """Returns a prefix for each text, empty where none is asked for."""
+    prefixes = tuple(request.target_prefixes)
+    if prefixes and len(prefixes) != len(request.texts):
         findings.refuse(
-            "options.min_decoding_length", f"{min_length} given; more than max_decoding_length {max_length}"
+            "target_prefixes", f"{len(prefixes)} given for {len(request.texts)} texts; one each, or none"
         )
-    return DecodingLimits(min_length=min_length, max_length=max_length)
+        return ()
+    for index, prefix in enumerate(prefixes):
+        _check_text(f"target_prefixes[{index}]", prefix, limits, findings)
+    return prefixes or ("",) * len(request.texts)
 
 
-def _check_output(output: OutputOptions, findings: _Findings) -> None:
+def _check_output(output: OutputOptions, findings: Findings) -> None:
     if output.include_alignments:
         findings.not_yet("output.include_alignments", "not supported by this server; leave it unset")
     _check_choice("output.alignment_method", output.alignment_method, AlignmentMethod, (), findings)
 
 
-def _check_split(split: TextSplit, findings: _Findings) -> bool:
+def _check_split(split: TextSplit, findings: Findings) -> bool:
     _check_choice("split", split, TextSplit, TextSplit.values(), findings)
     return split != TextSplit.TEXT_SPLIT_NONE
 
 
-def _check_model(request: TranslateTextRequest | DumpAttentionRequest, findings: _Findings) -> ModelChoice:
+def _check_model(request: TranslateTextRequest | DumpAttentionRequest, findings: Findings) -> ModelChoice:
     for name in ("source_language_code", "target_language_code"):
         code = getattr(request, name)
         if code and not is_well_formed(code):
@@ -192,19 +124,18 @@ def _check_model(request: TranslateTextRequest | DumpAttentionRequest, findings:
     )
 
 
-def _check_given_translation(request: DumpAttentionRequest, findings: _Findings) -> None:
+def _check_given_translation(request: DumpAttentionRequest, findings: Findings) -> None:
     if not request.text.strip():
         findings.refuse("text", "blank, but a translation of it is given")
     if request.split == TextSplit.TEXT_SPLIT_SENTENCES:
         findings.refuse(
             "split", "a given translation is that of one sentence; leave it unset or TEXT_SPLIT_NONE"
         )
-    for name in ("min_decoding_length", "max_decoding_length"):
-        if request.options.HasField(name):
-            findings.refuse(f"options.{name}", "has no meaning where the translation is given")
+    for descriptor, _ in request.options.ListFields():
+        findings.refuse(f"options.{descriptor.name}", "has no meaning where the translation is given")
 
 
-def _check_selection(selection: AttentionSelection, findings: _Findings) -> None:
+def _check_selection(selection: AttentionSelection, findings: Findings) -> None:
     cross = (AttentionKind.ATTENTION_KIND_CROSS,)
     if len(selection.kinds) > len(AttentionKind.values()) or len(set(selection.kinds)) < len(selection.kinds):
         findings.refuse("selection.kinds", "holds a kind twice")
@@ -235,7 +166,7 @@ def _check_selection(selection: AttentionSelection, findings: _Findings) -> None
 
 
 def _check_choice(
-    path: str, value: int, enum: EnumTypeWrapper, served: Sequence[int], findings: _Findings
+    path: str, value: int, enum: EnumTypeWrapper, served: Sequence[int], findings: Findings
 ) -> None:
     """Checks an enum field: 0 is unset, and proto3 lets unknown numbers through."""
     known = enum.DESCRIPTOR.values_by_number

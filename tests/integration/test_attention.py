@@ -18,8 +18,9 @@ from dragoman.v1 import (
     TensorType,
     TranslateTextRequest,
 )
-from dragoman_model.batch import ForcedDecode, Plan, RunningBatch
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
+from dragoman_model.plan import ForcedDecode, Plan
 from dragoman_model.translator import Translator
 from tests.integration.servers import RunningServer, serving
 from tests.integration.test_server import refusal, violations
@@ -170,7 +171,7 @@ async def test_a_translation_cut_at_its_limit_has_a_row_for_each_token_made(serv
     [
         ({"text": "a", "selection": {"kinds": [2]}}, "UNIMPLEMENTED", "selection.kinds[0]"),
         ({"text": "a", "selection": {"top_k": 3}}, "UNIMPLEMENTED", "selection.top_k"),
-        ({"text": "a", "options": {"beam_size": 3}}, "UNIMPLEMENTED", "options.beam_size"),
+        ({"text": "a", "options": {"beam_size": 0}}, "INVALID_ARGUMENT", "options.beam_size"),
         ({"text": "a", "translation": "Baum " * 400}, "INVALID_ARGUMENT", "translation"),
         ({"text": "b c " * 400, "split": 2}, "INVALID_ARGUMENT", "text"),
         ({"text": "a" * 20_001}, "INVALID_ARGUMENT", "text"),

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.v1 import FinishReason, ListModelsRequest, TextSplit, TranslateTextRequest
-from dragoman_model.batch import BatchOutput, Plan, RunningBatch
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import BatchOutput, Plan
 from dragoman_model.translator import Translator
 from tests.integration.servers import RunningServer, serving, until
 from tests.models import make_tiny_model
@@ -154,8 +156,12 @@ async def test_a_least_length_above_the_default_limit_is_kept_to(server: Running
         ({"texts": ["a"], "source_language_code": "e!"}, "INVALID_ARGUMENT", "source_language_code", ["e!"]),
         ({"texts": ["a"], "options": {"max_decoding_length": 256}}, "INVALID_ARGUMENT",
          "options.max_decoding_length", ["256", "255"]),
-        ({"texts": ["a"], "options": {"beam_size": 4}}, "UNIMPLEMENTED", "options.beam_size", ["4"]),
-        ({"texts": ["a"], "target_prefixes": ["Das"]}, "UNIMPLEMENTED", "target_prefixes", []),
+        ({"texts": ["a"], "options": {"beam_size": 9}}, "INVALID_ARGUMENT", "options.beam_size", ["9", "1 to 8"]),
+        ({"texts": ["a"], "options": {"num_hypotheses": 2}}, "INVALID_ARGUMENT", "options.num_hypotheses", ["2"]),
+        ({"texts": ["a"], "target_prefixes": ["Das"] * 2}, "INVALID_ARGUMENT", "target_prefixes", ["2", "1 texts"]),
+        ({"texts": ["a", "a"], "target_prefixes": ["", "Das " * 99], "options": {"max_decoding_length": 9}},
+         "INVALID_ARGUMENT", "target_prefixes[1]", ["at most 8"]),
+        ({"texts": ["a"], "output": {"include_alignments": True}}, "UNIMPLEMENTED", "output.include_alignments", []),
         ({"texts": ["a"], "model": "de-en"}, "NOT_FOUND", "model", ["de-en"]),
         ({"texts": ["a"], "source_language_code": "fr"}, "NOT_FOUND", "source_language_code", ["fr"]),
     ],
@@ -208,7 +214,7 @@ def test_every_text_gets_a_translation_of_its_own(model: LoadedModel, texts: lis
             response = await server.stub.TranslateText(
                 TranslateTextRequest(texts=texts, options={"max_decoding_length": 6})
             )
-        alone = Translator(model).translate(texts, max_length=6)
+        alone = Translator(model).translate(texts, options=DecodingOptions(max_length=6))
         assert [translation.text for translation in response.translations] == [text.text for text in alone]
         for text, translation in zip(texts, response.translations, strict=True):
             assert (translation.finish_reason == FinishReason.FINISH_REASON_BLANK) == (not text.strip())
@@ -318,7 +324,7 @@ async def test_a_listed_model_says_what_is_in_force(server: RunningServer, model
     assert (listed.max_source_token_count, listed.max_target_token_count) == (256, 256)
     limits = response.limits
     assert (limits.max_text_count, limits.max_text_characters) == (256, 2000)
-    assert limits.max_beam_size == limits.max_num_hypotheses == limits.max_sentence_rows == 1
+    assert limits.max_beam_size == limits.max_num_hypotheses == limits.max_sentence_rows == 8
 
 
 async def test_health_is_told_for_the_server_the_service_and_each_model(server: RunningServer):

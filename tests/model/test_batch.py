@@ -146,7 +146,8 @@ def test_no_row_ends_before_its_least_length(batch, tiny_model, sources, outputs
     short = [i for i in range(200) if len(outputs_alone[i][0]) <= min_length][:7]
     assert short
     sequences = [
-        Sequence(id=index, source_ids=sources[index], max_length=20, options=at_least(min_length)) for index in short
+        Sequence(id=index, source_ids=sources[index], max_length=20, options=at_least(min_length))
+        for index in short
     ]
     free = Sequence(
         id=999, source_ids=sources[short[0]], max_length=20
@@ -212,7 +213,9 @@ def test_a_failed_prefill_can_be_cleared(batch, tiny_model, sources, outputs_alo
 
 
 def test_removed_rows_are_gone_at_once(batch, sources):
-    sequences = tuple(Sequence(id=i, source_ids=sources[i], max_length=20, options=at_least(10)) for i in range(4))
+    sequences = tuple(
+        Sequence(id=i, source_ids=sources[i], max_length=20, options=at_least(10)) for i in range(4)
+    )
     batch.run(Plan(admit=sequences))
     out = batch.run(Plan(remove=(1, 2)))
     assert out.decode.rows == batch.num_rows == batch.num_sentences == 2
@@ -232,7 +235,8 @@ def test_statistics_count_rows_and_tokens(batch, sources):
     out = batch.run(
         Plan(
             admit=tuple(
-                Sequence(id=i, source_ids=ids, max_length=20, options=at_least(5)) for i, ids in enumerate(chosen)
+                Sequence(id=i, source_ids=ids, max_length=20, options=at_least(5))
+                for i, ids in enumerate(chosen)
             )
         )
     )

@@ -22,9 +22,7 @@ def sources(tiny_model):
     """40 tokenised sentences of many lengths."""
     rng = random.Random(3)
     texts = [pair.source for pair in made_up_pairs()]
-    return [
-        tuple(tiny_model.tokenizer.encode(" ".join(rng.sample(texts, 1 + i % 3)))) for i in range(40)
-    ]
+    return [tuple(tiny_model.tokenizer.encode(" ".join(rng.sample(texts, 1 + i % 3)))) for i in range(40)]
 
 
 @pytest.fixture(scope="module")
@@ -152,12 +150,20 @@ def test_constraints_are_the_textbooks(tiny_model, logits_of, sources, beam_size
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
-@pytest.mark.parametrize("options", [{}, {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "min_length": 5}])
+@pytest.mark.parametrize(
+    "options", [{}, {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "min_length": 5}]
+)
 def test_forced_prefixes_are_the_textbooks(tiny_model, logits_of, sources, beam_size, options):
     rng = random.Random(beam_size)
     prefixes = [tuple(rng.randrange(260, 380) for _ in range(index % 5)) for index in range(12)]
     found, _ = check_against_textbook(
-        tiny_model, logits_of, sources[:12], prefixes, beam_size=beam_size, num_hypotheses=beam_size, **options
+        tiny_model,
+        logits_of,
+        sources[:12],
+        prefixes,
+        beam_size=beam_size,
+        num_hypotheses=beam_size,
+        **options,
     )
     for index, hypotheses in found.items():
         for hypothesis in hypotheses:
@@ -194,7 +200,11 @@ def toy():
 def test_a_beam_wide_enough_finds_the_best_of_all_translations(toy, length_penalty, source_ids):
     max_length, beam_size = 4, 125  # 5 × 5 × 5 unfinished prefixes
     everything = textbook.all_translations(
-        textbook.uncached_logits(toy, source_ids), 2, vocab_size=6, max_length=max_length, alpha=length_penalty
+        textbook.uncached_logits(toy, source_ids),
+        2,
+        vocab_size=6,
+        max_length=max_length,
+        alpha=length_penalty,
     )
     assert len(everything) == 1 + 5 + 25 + 125 * 6
     options = DecodingOptions(beam_size=beam_size, num_hypotheses=20, length_penalty=length_penalty)
@@ -225,7 +235,8 @@ def test_a_search_that_may_go_nowhere_ends(toy):
 def test_stopping_early_loses_nothing(tiny_model, logits_of, sources, length_penalty):
     options = DecodingOptions(beam_size=4, num_hypotheses=2, length_penalty=length_penalty)
     sequences = [
-        Sequence(id=i, source_ids=ids, max_length=MAX_LENGTH, options=options) for i, ids in enumerate(sources)
+        Sequence(id=i, source_ids=ids, max_length=MAX_LENGTH, options=options)
+        for i, ids in enumerate(sources)
     ]
     found = decode_together(tiny_model.transformer, sequences)
     for sequence in sequences:
@@ -238,7 +249,11 @@ def test_stopping_early_loses_nothing(tiny_model, logits_of, sources, length_pen
 def test_a_decided_search_stops_before_its_limit(tiny_model, sources):
     options = DecodingOptions(beam_size=4, length_penalty=0.0)
     batch = RunningBatch(tiny_model.transformer)
-    plan = Plan(admit=tuple(Sequence(id=i, source_ids=s, max_length=60, options=options) for i, s in enumerate(sources)))
+    plan = Plan(
+        admit=tuple(
+            Sequence(id=i, source_ids=s, max_length=60, options=options) for i, s in enumerate(sources)
+        )
+    )
     steps = {}
     for step in range(1, 61):
         for sentence in batch.run(plan).finished:

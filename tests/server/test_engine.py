@@ -62,7 +62,7 @@ async def test_callers_get_their_own_results(start: Start):
     engine = start()
     calls = [call(*range(1, 2 + i)) for i in range(20)]
     for sent, results in zip(calls, await asyncio.gather(*map(engine.submit, calls))):
-        assert [result.token_ids for result in results] == [work.source_ids for work in sent.work]
+        assert [result.best.token_ids for result in results] == [work.source_ids for work in sent.work]
 
 
 async def test_sentences_of_two_callers_share_a_step(start: Start, batch: FakeBatch):

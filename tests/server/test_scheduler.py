@@ -70,7 +70,9 @@ def test_each_call_gets_its_own_sentences_in_their_order():
     stage.run_until_idle()
     outcomes = by_call(stage.scheduler.take_outcomes())
     for call in calls:
-        assert [result.best.token_ids for result in outcomes[call.id].results] == [w.source_ids for w in call.work]
+        assert [result.best.token_ids for result in outcomes[call.id].results] == [
+            w.source_ids for w in call.work
+        ]
         assert all(result.best.finish_reason is FinishReason.EOS for result in outcomes[call.id].results)
         assert all(len(r.best.log_probabilities) == len(r.best.token_ids) for r in outcomes[call.id].results)
 

@@ -20,10 +20,34 @@ from dragoman.v1 import (
     TextSplit,
     TranslateTextRequest,
 )
+from dragoman_model.options import DecodingOptions
 from dragoman_server.errors import InvalidArgumentError, RequestError, UnsupportedError
-from dragoman_server.validation import TextLimits, validate_dump_attention, validate_translate_text
+from dragoman_server.limits import CallLimits
+from dragoman_server.validation import validate_dump_attention, validate_translate_text
 
-LIMITS = TextLimits(max_text_count=3, max_text_characters=10)
+LIMITS = CallLimits(
+    max_text_count=3, max_text_characters=10, max_beam_size=6, max_num_hypotheses=5, max_sentence_rows=6
+)
+
+# Options, each with what lets it be as it is: its own path comes last.
+_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"beam_size": 6}, "beam_size"),
+    ({"beam_size": 4, "num_hypotheses": 3}, "num_hypotheses"),
+    ({"sampling_topk": 0, "num_hypotheses": 5}, "num_hypotheses"),
+    ({"length_penalty": 0.5}, "length_penalty"),
+    ({"length_penalty": -2.0}, "length_penalty"),
+    ({"repetition_penalty": 1.5}, "repetition_penalty"),
+    ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size"),
+    ({"min_decoding_length": 3}, "min_decoding_length"),
+    ({"max_decoding_length": 7}, "max_decoding_length"),
+    ({"sampling_topk": 0}, "sampling_topk"),
+    ({"sampling_topk": 5}, "sampling_topk"),
+    ({"sampling_topp": 0.5}, "sampling_topp"),
+    ({"sampling_temperature": 0.5}, "sampling_temperature"),
+    ({"seed": 0}, "seed"),
+    ({"seed": -(2**63)}, "seed"),
+]
+_PLAIN_NAMES = {"min_decoding_length": "min_length", "max_decoding_length": "max_length"}
 
 # Fields whose effect the plain data shows: path, value sent, attribute of the plain data, value there.
 OBEYED: list[tuple[str, Any, str, Any]] = [
@@ -31,40 +55,22 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("TranslateTextRequest.model", "en-de", "model.name", "en-de"),
     ("TranslateTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
     ("TranslateTextRequest.target_language_code", "de", "model.target_language", "de"),
-    ("TranslateTextRequest.options.min_decoding_length", 3, "limits.min_length", 3),
-    ("TranslateTextRequest.options.max_decoding_length", 7, "limits.max_length", 7),
     ("TranslateTextRequest.output.include_tokens", True, "include_tokens", True),
     ("TranslateTextRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("TranslateTextRequest.split", TextSplit.TEXT_SPLIT_SENTENCES, "split", True),
+    ("TranslateTextRequest.target_prefixes", ["Das"], "target_prefixes", ("Das",)),
     ("DumpAttentionRequest.text", "b", "text", "b"),
     ("DumpAttentionRequest.model", "en-de", "model.name", "en-de"),
     ("DumpAttentionRequest.source_language_code", "en", "model.source_language", "en"),
     ("DumpAttentionRequest.target_language_code", "de", "model.target_language", "de"),
-    ("DumpAttentionRequest.options.min_decoding_length", 3, "limits.min_length", 3),
-    ("DumpAttentionRequest.options.max_decoding_length", 7, "limits.max_length", 7),
     ("DumpAttentionRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("DumpAttentionRequest.translation", "", "translation", ""),
     ("DumpAttentionRequest.translation", "c", "split", False),
 ]
 
-_OPTIONS_NOT_YET: list[tuple[str, Any]] = [
-    ("options.beam_size", 2),
-    ("options.num_hypotheses", 2),
-    ("options.length_penalty", 0.5),
-    ("options.repetition_penalty", 1.5),
-    ("options.no_repeat_ngram_size", 3),
-    ("options.sampling_topk", 0),
-    ("options.sampling_topk", 5),
-    ("options.sampling_topp", 0.5),
-    ("options.sampling_temperature", 0.5),
-    ("options.seed", 0),
-]
 NOT_YET: list[tuple[str, Any]] = [
-    *((f"{request}.{path}", value) for request in ("TranslateTextRequest", "DumpAttentionRequest")
-      for path, value in _OPTIONS_NOT_YET),
     ("TranslateTextRequest.output.include_alignments", True),
     ("TranslateTextRequest.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED),
-    ("TranslateTextRequest.target_prefixes", ["Das"]),
     ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_ENCODER_SELF]),
     ("DumpAttentionRequest.selection.layers", [0]),
     ("DumpAttentionRequest.selection.heads", [1]),
@@ -74,12 +80,17 @@ NOT_YET: list[tuple[str, Any]] = [
     ("DumpAttentionRequest.selection.drop_special_tokens", True),
     ("DumpAttentionRequest.selection.tensor_type", TensorType.TENSOR_TYPE_FLOAT16),
     ("DumpAttentionRequest.selection.top_k", 4),
-]  # fmt: skip
+]
 
 _OPTIONS_INVALID: list[tuple[str, Any]] = [
     ("options.beam_size", 0),
+    ("options.beam_size", 7),
     ("options.num_hypotheses", -1),
+    ("options.num_hypotheses", 2),  # of one beam
+    ("options.num_hypotheses", 6),
     ("options.length_penalty", float("nan")),
+    ("options.length_penalty", 101.0),
+    ("options.repetition_penalty", float("inf")),
     ("options.repetition_penalty", 0.9),
     ("options.no_repeat_ngram_size", -1),
     ("options.min_decoding_length", -1),
@@ -98,6 +109,8 @@ INVALID: list[tuple[str, Any]] = [
     ("TranslateTextRequest.source_language_code", "en_GB"),
     ("TranslateTextRequest.target_language_code", "Deutsch ist schön"),
     ("TranslateTextRequest.split", 99),
+    ("TranslateTextRequest.target_prefixes", ["Das", "Der"]),
+    ("TranslateTextRequest.target_prefixes", ["a" * 11]),
     ("TranslateTextRequest.output.alignment_method", 99),
     ("DumpAttentionRequest.text", "a" * 11),
     ("DumpAttentionRequest.source_language_code", "-"),
@@ -154,7 +167,9 @@ def test_every_request_field_has_a_decision():
         for request in (TranslateTextRequest, DumpAttentionRequest, ListModelsRequest)
         for leaf in leaves(request.DESCRIPTOR, request.DESCRIPTOR.name)
     }
-    decided = {case[0] for case in (*OBEYED, *NOT_YET)} | ELSEWHERE
+    options = {f"{request}.options.{name}" for request in ("TranslateTextRequest", "DumpAttentionRequest")
+               for _, name in _OPTIONS}  # fmt: skip
+    decided = {case[0] for case in (*OBEYED, *NOT_YET)} | options | ELSEWHERE
     assert decided == fields
 
 
@@ -164,6 +179,32 @@ def test_a_served_field_is_obeyed(path: str, value: Any, attribute: str, expecte
     for name in attribute.split("."):
         plain = getattr(plain, name)
     assert plain == expected
+
+
+@pytest.mark.parametrize(("options", "name"), _OPTIONS)
+@pytest.mark.parametrize("request_type", [TranslateTextRequest, DumpAttentionRequest])
+def test_a_decoding_option_is_obeyed(request_type: type, options: dict[str, Any], name: str):
+    text = {"texts": ["a"]} if request_type is TranslateTextRequest else {"text": "a"}
+    plain = validate(request_type(**text, options=options)).options
+    assert getattr(plain, _PLAIN_NAMES.get(name, name)) == options[name]
+    default = getattr(DecodingOptions(), _PLAIN_NAMES.get(name, name))
+    assert default != options[name]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "description"),
+    [
+        ({"sampling_topk": 0, "beam_size": 2}, "beam_size", "must be 1 when sampling"),
+        ({"beam_size": 3, "num_hypotheses": 4}, "num_hypotheses", "at most beam_size, 3"),
+        ({"beam_size": 5}, "beam_size", "at most 4 rows"),
+        ({"sampling_topk": 0, "num_hypotheses": 5}, "num_hypotheses", "at most 4 rows"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], name: str, description: str):
+    limits = CallLimits(max_sentence_rows=4)
+    with pytest.raises(InvalidArgumentError, match=description) as caught:
+        validate_translate_text(TranslateTextRequest(texts=["a"], options=options), limits)
+    assert violated(caught.value) == f"options.{name}"
 
 
 @pytest.mark.parametrize(("path", "value"), NOT_YET)
@@ -190,8 +231,8 @@ def test_defaults_are_what_an_empty_request_means():
     plain = validate_translate_text(TranslateTextRequest(texts=["a"]), LIMITS)
     assert plain.split
     assert not plain.include_tokens
-    assert plain.limits.min_length == 0
-    assert plain.limits.max_length is None
+    assert plain.options == DecodingOptions()
+    assert plain.target_prefixes == ("",)
 
 
 def test_options_spelled_out_as_their_defaults_are_taken():
@@ -201,7 +242,7 @@ def test_options_spelled_out_as_their_defaults_are_taken():
         ("no_repeat_ngram_size", 0), ("sampling_topk", 1), ("sampling_topp", 1), ("sampling_temperature", 1),
     ):  # fmt: skip
         setattr(request.options, name, value)
-    assert validate_translate_text(request, LIMITS).texts == ("a",)
+    assert validate_translate_text(request, LIMITS).options == DecodingOptions()
 
 
 def test_a_selection_spelled_out_as_its_default_is_taken():
@@ -223,16 +264,17 @@ def test_a_long_text_is_named_with_its_index_length_and_limit():
 
 def test_all_fields_at_fault_are_named_together():
     request = TranslateTextRequest(texts=["a" * 11], source_language_code="?", split=7)
-    request.options.beam_size = 4
+    request.options.beam_size = 40
+    request.output.include_alignments = True  # sound, and so not named beside what isn't
     with pytest.raises(InvalidArgumentError) as caught:
         validate_translate_text(request, LIMITS)
     assert {violation.field for violation in caught.value.violations} == {
-        "texts[0]", "source_language_code", "split",
+        "texts[0]", "source_language_code", "split", "options.beam_size",
     }  # fmt: skip
 
 
 def test_violations_stay_within_what_metadata_may_hold():
-    limits = TextLimits(max_text_count=10_000, max_text_characters=1)
+    limits = CallLimits(max_text_count=10_000, max_text_characters=1)
     with pytest.raises(InvalidArgumentError) as caught:
         validate_translate_text(TranslateTextRequest(texts=["aa"] * 5000), limits)
     assert len(caught.value.violations) <= 16
@@ -248,6 +290,7 @@ def test_violations_stay_within_what_metadata_may_hold():
             {"text": "a", "translation": "b", "options": {"max_decoding_length": 5}},
             "options.max_decoding_length",
         ),
+        ({"text": "a", "translation": "b", "options": {"beam_size": 2}}, "options.beam_size"),
     ],
 )
 def test_what_contradicts_a_given_translation_is_refused(fields: dict[str, Any], violation: str):

@@ -12,8 +12,10 @@ import click
 
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.commands.shared import (
+    beam_size_option,
     device_options,
     json_option,
+    length_penalty_option,
     model_argument,
     model_directory,
     one_line,
@@ -22,6 +24,7 @@ from dragoman_model.commands.shared import (
     print_json,
     progress_bar,
 )
+from dragoman_model.options import DecodingOptions
 from dragoman_model.training.corpus import Pair, prepare
 from dragoman_model.training.evaluate import score_translations
 from dragoman_model.training.recipe import load_recipe
@@ -72,13 +75,16 @@ from dragoman_model.translator import Translator
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where the translations go, one a line.  [default: MODEL.SET.hyp in this folder]",
 )
+@beam_size_option
+@length_penalty_option
 @device_options
 @json_option
 def evaluate_command(
     model: str, recipe: Path | None, set_name: str, source: Path | None, reference: Path | None, limit: int,
-    batch_size: int, with_robustness: bool, output: Path | None, device: str, precision: str, threads: int, as_json: bool,
+    batch_size: int, with_robustness: bool, output: Path | None, beam_size: int, length_penalty: float,
+    device: str, precision: str, threads: int, as_json: bool,
 ) -> int:  # fmt: skip
-    """Scores MODEL's greedy translations with BLEU and chrF (sacreBLEU)."""
+    """Scores MODEL's translations with BLEU and chrF (sacreBLEU)."""
     if (source is None) != (reference is None):
         raise click.UsageError("--source and --reference go together")
     loaded = open_model(model, device=device, precision=precision, threads=threads)
@@ -86,20 +92,21 @@ def evaluate_command(
     pairs = pairs[:limit] if limit else pairs
     if not pairs:
         raise click.UsageError("there is no pair to score")
+    options = DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)
     started = time.monotonic()
-    translations = _translate(loaded, [pair.source for pair in pairs], batch_size)
+    translations = _translate(loaded, [pair.source for pair in pairs], batch_size, options)
     seconds = time.monotonic() - started
     hypotheses = output or Path(f"{loaded.name}.{'custom' if source else set_name}.hyp")
     hypotheses.write_text("".join(one_line(text) + "\n" for text in translations), encoding="utf-8")
     scores = score_translations(translations, [pair.target for pair in pairs])
     report = (
-        robustness(pairs, translations, lambda texts: _translate(loaded, texts, batch_size))
+        robustness(pairs, translations, lambda texts: _translate(loaded, texts, batch_size, options))
         if with_robustness
         else None
     )
     values: dict[str, Any] = {
         "model": loaded.name, "digest": loaded.digest, "device": str(loaded.device), "precision": loaded.precision,
-        "pairs": len(pairs), **asdict(scores), "seconds": round(seconds, 3),
+        "beam_size": beam_size, "length_penalty": length_penalty, "pairs": len(pairs), **asdict(scores), "seconds": round(seconds, 3),
         "sentences_per_second": round(len(pairs) / seconds, 2), "hypotheses": str(hypotheses),
     }  # fmt: skip
     if as_json:
@@ -132,11 +139,13 @@ def _pairs(
     return corpus.test if set_name == "test" else corpus.dev
 
 
-def _translate(model: LoadedModel, texts: Sequence[str], batch_size: int) -> list[str]:
+def _translate(
+    model: LoadedModel, texts: Sequence[str], batch_size: int, options: DecodingOptions
+) -> list[str]:
     with progress_bar("sentences") as bar:
         task = bar.add_task("translating", total=len(texts))
         translations = Translator(model, max_batch_size=batch_size).translate(
-            texts, on_finished=lambda count: bar.advance(task, count)
+            texts, options=options, on_finished=lambda count: bar.advance(task, count)
         )
     return [translation.text for translation in translations]
 

@@ -49,6 +49,17 @@ def device_options(command: _Command) -> _Command:
     return command
 
 
+beam_size_option = option(
+    "--beam-size", type=click.IntRange(1), default=1, help="Hypotheses kept at each step; 1 is greedy search."
+)
+
+length_penalty_option = option(
+    "--length-penalty",
+    type=click.FloatRange(-100, 100),
+    default=1.0,
+    help="Exponent a of score / length^a, by which beams' hypotheses rank.",
+)
+
 json_option = option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
 
 

@@ -6,13 +6,15 @@ import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.commands.shared import (
+    beam_size_option,
     device_options,
     json_option,
+    length_penalty_option,
     model_argument,
     one_line,
     open_model,
@@ -20,6 +22,7 @@ from dragoman_model.commands.shared import (
     print_json,
 )
 from dragoman_model.errors import SentenceTooLongError
+from dragoman_model.options import DecodingOptions
 from dragoman_model.translator import TextTranslation, Translator
 
 _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sort by length
@@ -34,11 +37,16 @@ _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sor
     type=click.IntRange(1),
     help="Target tokens of a sentence.  [default: 10 + 2 x source tokens]",
 )
+@beam_size_option
+@length_penalty_option
+@option(
+    "--num-hypotheses", type=click.IntRange(1), default=1, help="Translations shown, at most --beam-size."
+)
 @device_options
 @json_option
 def translate_command(
-    model: str, text: tuple[str, ...], batch_size: int, max_length: int | None, device: str, precision: str, threads: int,
-    as_json: bool,
+    model: str, text: tuple[str, ...], batch_size: int, max_length: int | None, beam_size: int, length_penalty: float,
+    num_hypotheses: int, device: str, precision: str, threads: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Translates TEXTs, or the lines of standard input, with MODEL in this process, without a server."""
     loaded = open_model(model, device=device, precision=precision, threads=threads)
@@ -46,18 +54,28 @@ def translate_command(
         raise click.UsageError(
             f"--max-length is {max_length}; this model allows 1 to {loaded.config.max_target_length - 1}"
         )
+    if num_hypotheses > beam_size:
+        raise click.UsageError(
+            f"--num-hypotheses is {num_hypotheses}; --beam-size {beam_size} allows as many"
+        )
+    options = DecodingOptions(
+        beam_size=beam_size,
+        num_hypotheses=num_hypotheses,
+        length_penalty=length_penalty,
+        max_length=max_length,
+    )
     texts = iter(text) if text else _input_lines()
     translator = Translator(loaded, max_batch_size=batch_size)
     number = 0
     while lines := list(itertools.islice(texts, _LINES_AT_ONCE)):
-        for translation in _translate(translator, loaded, lines, max_length, first_number=number + 1):
+        for translation in _translate(translator, lines, options, first_number=number + 1):
             _print(translation, as_json)
         number += len(lines)
     return 0
 
 
 def _translate(
-    translator: Translator, model: LoadedModel, lines: list[str], max_length: int | None, *, first_number: int
+    translator: Translator, lines: list[str], options: DecodingOptions, *, first_number: int
 ) -> list[TextTranslation]:
     try:
         return translator.translate(lines, options=options)
@@ -76,7 +94,19 @@ def _input_lines() -> Iterator[str]:
 
 def _print(translation: TextTranslation, as_json: bool) -> None:
     if as_json:
-        reason = translation.finish_reason.name if translation.finish_reason else "BLANK"
-        print_json({**asdict(translation), "finish_reason": reason})
+        print_json(_named_reasons(asdict(translation)))
+    elif translation.alternatives:
+        for alternative in translation.alternatives:
+            click.echo(f"{alternative.normalized_score:8.4f}  {one_line(alternative.text)}")
     else:
         click.echo(one_line(translation.text))
+
+
+def _named_reasons(document: dict[str, Any]) -> dict[str, Any]:
+    reason = document["finish_reason"]
+    alternatives = [_named_reasons(alternative) for alternative in document.get("alternatives", ())]
+    return {
+        **document,
+        "finish_reason": reason.name if reason else "BLANK",
+        **({"alternatives": alternatives} if "alternatives" in document else {}),
+    }

@@ -147,7 +147,7 @@ class OutputOptions(_message.Message):
     def __init__(self, include_tokens: bool = ..., include_alignments: bool = ..., alignment_method: _Optional[_Union[AlignmentMethod, str]] = ...) -> None: ...
 
 class Translation(_message.Message):
-    __slots__ = ("text", "finish_reason", "score", "normalized_score", "source_token_count", "target_token_count", "sentence_count", "tokens")
+    __slots__ = ("text", "finish_reason", "score", "normalized_score", "source_token_count", "target_token_count", "sentence_count", "alternatives", "tokens", "seed")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
@@ -155,7 +155,9 @@ class Translation(_message.Message):
     SOURCE_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     TARGET_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     SENTENCE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     text: str
     finish_reason: FinishReason
     score: float
@@ -163,8 +165,26 @@ class Translation(_message.Message):
     source_token_count: int
     target_token_count: int
     sentence_count: int
+    alternatives: _containers.RepeatedCompositeFieldContainer[Hypothesis]
     tokens: _containers.RepeatedCompositeFieldContainer[TokenScore]
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., source_token_count: _Optional[int] = ..., target_token_count: _Optional[int] = ..., sentence_count: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ...) -> None: ...
+    seed: int
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., source_token_count: _Optional[int] = ..., target_token_count: _Optional[int] = ..., sentence_count: _Optional[int] = ..., alternatives: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class Hypothesis(_message.Message):
+    __slots__ = ("text", "finish_reason", "score", "normalized_score", "target_token_count", "tokens")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZED_SCORE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    finish_reason: FinishReason
+    score: float
+    normalized_score: float
+    target_token_count: int
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenScore]
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., target_token_count: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ...) -> None: ...
 
 class TokenScore(_message.Message):
     __slots__ = ("piece", "log_probability", "span")
