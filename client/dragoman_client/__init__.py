@@ -23,6 +23,7 @@ from dragoman_client.errors import (
 from dragoman_client.options import DecodingOptions, Split
 from dragoman_client.results import (
     FinishReason,
+    Hypothesis,
     LanguagePair,
     Limits,
     Model,
@@ -44,6 +45,7 @@ __all__ = [
     "DragomanError",
     "FieldViolation",
     "FinishReason",
+    "Hypothesis",
     "InvalidRequestError",
     "LanguagePair",
     "Limits",

@@ -35,17 +35,24 @@ def build_translate_chunks(
     target_language: str | None,
     model: str | None,
     options: DecodingOptions | None,
+    target_prefixes: Sequence[str] | None = None,
     include_tokens: bool,
     split: Split | str,
 ) -> list[TranslateChunk]:
     """Returns the calls that translate all texts, each within the server's limits.
 
     Raises:
-        InvalidRequestError: A text cannot be sent.
-        ValueError: ``split`` names no way to split.
+        InvalidRequestError: A text or a prefix cannot be sent.
+        ValueError: ``split`` names no way to split, or there isn't a prefix for each text.
     """
     for index, text in enumerate(texts):
         check_encodable(text, f"texts[{index}]")
+    for index, prefix in enumerate(target_prefixes or ()):
+        check_encodable(prefix, f"target_prefixes[{index}]")
+    if target_prefixes is not None and len(target_prefixes) != len(texts):
+        raise ValueError(
+            f"{len(target_prefixes)} target prefixes for {len(texts)} texts; one for each is needed"
+        )
     _check_names(model, source_language, target_language)
     chunks = []
     for offset, count in _cut(texts):
@@ -56,6 +63,7 @@ def build_translate_chunks(
             target_language_code=target_language or "",
             options=_build_options(options),
             split=_SPLITS[Split(split)],
+            target_prefixes=target_prefixes[offset : offset + count] if target_prefixes else (),
         )
         if include_tokens:
             request.output.CopyFrom(OutputOptions(include_tokens=True))

@@ -1,5 +1,7 @@
 """Messages of the wire contract → results: the one place where they are read."""
 
+from collections.abc import Iterable
+
 from dragoman.v1 import AttentionUnit as WireUnit
 from dragoman.v1 import FinishReason as WireFinishReason
 from dragoman.v1 import ListModelsResponse, TokenScore, TranslateTextRequest, TranslateTextResponse
@@ -8,6 +10,7 @@ from dragoman.v1 import Translation as WireTranslation
 from dragoman_client.errors import ServerError
 from dragoman_client.results import (
     FinishReason,
+    Hypothesis,
     LanguagePair,
     Limits,
     Model,
@@ -50,12 +53,26 @@ def read_translation(translation: WireTranslation, model: str, model_digest: str
         source_token_count=translation.source_token_count,
         target_token_count=translation.target_token_count,
         sentence_count=translation.sentence_count,
-        tokens=tuple(
-            ScoredToken(token.piece, token.log_probability, read_span(token)) for token in translation.tokens
-        ),
+        tokens=_read_tokens(translation.tokens),
         model=model,
         model_digest=model_digest,
+        alternatives=tuple(
+            Hypothesis(
+                text=alternative.text,
+                finish_reason=_FINISH_REASONS.get(alternative.finish_reason, FinishReason.UNSPECIFIED),
+                score=alternative.score,
+                normalized_score=alternative.normalized_score,
+                target_token_count=alternative.target_token_count,
+                tokens=_read_tokens(alternative.tokens),
+            )
+            for alternative in translation.alternatives
+        ),
+        seed=translation.seed if translation.HasField("seed") else None,
     )
+
+
+def _read_tokens(tokens: Iterable[TokenScore]) -> tuple[ScoredToken, ...]:
+    return tuple(ScoredToken(token.piece, token.log_probability, read_span(token)) for token in tokens)
 
 
 def read_span(message: TokenScore | WireUnit) -> TextSpan | None:

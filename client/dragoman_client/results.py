@@ -65,6 +65,30 @@ class ScoredToken:
 
 
 @dataclass(frozen=True)
+class Hypothesis:
+    """One of several translations of a text.
+
+    Attributes:
+        text: The translation.
+        finish_reason: Why decoding ended; LENGTH where any sentence reached its limit.
+        score: Sum of the target tokens' log-probabilities (natural), end-of-sentence included.
+        normalized_score: ``score`` / target tokens.
+        target_token_count: Target tokens made, end-of-sentence included.
+        tokens: Target tokens with their log-probabilities; empty unless asked for.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    score: float
+    normalized_score: float
+    target_token_count: int
+    tokens: tuple[ScoredToken, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Translation:
     """A translated text.
 
@@ -79,6 +103,8 @@ class Translation:
         tokens: Target tokens with their log-probabilities; empty unless asked for.
         model: Name of the model that translated.
         model_digest: SHA-256 of its weights, in hexadecimal.
+        alternatives: The ``num_hypotheses`` best, best first, the first equal to this; empty where one was asked for.
+        seed: What sampling used; None where nothing was sampled.
     """
 
     text: str
@@ -91,6 +117,8 @@ class Translation:
     tokens: tuple[ScoredToken, ...]
     model: str
     model_digest: str
+    alternatives: tuple[Hypothesis, ...] = ()
+    seed: int | None = None
 
     def __str__(self) -> str:
         return self.text

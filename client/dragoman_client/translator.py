@@ -65,6 +65,7 @@ class Translator:
         target_language: str | None = None,
         model: str | None = None,
         options: DecodingOptions | None = None,
+        target_prefix: str | None = None,
         include_tokens: bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
@@ -79,6 +80,7 @@ class Translator:
         target_language: str | None = None,
         model: str | None = None,
         options: DecodingOptions | None = None,
+        target_prefix: list[str] | tuple[str, ...] | None = None,
         include_tokens: bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
@@ -92,6 +94,7 @@ class Translator:
         target_language: str | None = None,
         model: str | None = None,
         options: DecodingOptions | None = None,
+        target_prefix: str | list[str] | tuple[str, ...] | None = None,
         include_tokens: bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
@@ -106,6 +109,7 @@ class Translator:
             target_language: BCP-47 code; None takes the model's own.
             model: A name from :meth:`models`; None takes the first that serves the languages.
             options: How to search; None takes the server's defaults.
+            target_prefix: What the translation starts with; of a list, one for each text.
             include_tokens: Fills ``Translation.tokens``.
             split: How a text is cut into sentences.
             timeout: Seconds for each call; None takes the translator's.
@@ -124,6 +128,7 @@ class Translator:
             target_language=target_language,
             model=model,
             options=options,
+            target_prefixes=[target_prefix] if isinstance(target_prefix, str) else target_prefix,
             include_tokens=include_tokens,
             split=split,
         )

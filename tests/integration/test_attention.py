@@ -117,7 +117,7 @@ async def test_weights_are_those_of_the_model_alone(
     text = "She reads a book."
     source_ids = tuple(model.tokenizer.encode(text))
     target_ids = (
-        Translator(model).decode([source_ids])[0].token_ids
+        Translator(model).decode([source_ids])[0][0].token_ids
         if given is None
         else tuple(model.tokenizer.encode_target(given))
     )

@@ -5,14 +5,16 @@ import math
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
 import click
 
 from dragoman_client.async_translator import AsyncTranslator
+from dragoman_client.commands.decoding import decoding_options, read_decoding_options
 from dragoman_client.commands.documents import as_document, print_json
 from dragoman_client.commands.progress import LineProgress
 from dragoman_client.commands.shared import (
@@ -61,6 +63,12 @@ class _Search(TypedDict):
     help="Write here instead of standard output.",
 )
 @search_options
+@decoding_options
+@option(
+    "--target-prefix",
+    metavar="TEXT",
+    help="What each translation starts with.",
+)
 @option(
     "--split",
     type=click.Choice(["sentences", "none"]),
@@ -78,9 +86,11 @@ def translate(
     target_language: str | None,
     model: str | None,
     max_length: int | None,
+    target_prefix: str | None,
     split: str,
     include_tokens: bool,
     as_json: bool,
+    **decoding: Any,
 ) -> None:
     """Translates each TEXT; without any, each line of standard input or of a file.
 
@@ -90,12 +100,15 @@ def translate(
         raise click.UsageError("give TEXT or --input, not both")
     if include_tokens and not (texts or as_json):
         raise click.UsageError("--tokens shows several lines for a text; with a file add --json")
+    options = read_decoding_options(max_decoding_length=max_length, **decoding)
+    if options and (options.num_hypotheses or 1) > 1 and not (texts or as_json):
+        raise click.UsageError("--num-hypotheses shows several lines for a text; with a file add --json")
     check_texts(texts)
     search = _Search(
         source_language=source_language,
         target_language=target_language,
         model=model,
-        options=None if max_length is None else DecodingOptions(max_decoding_length=max_length),
+        options=options,
         include_tokens=include_tokens,
         split=split,
     )
@@ -105,13 +118,21 @@ def translate(
         printer = _Printer(output, as_json=as_json, single_lines=source is not None)
         if source is None:
             with shared().translator() as translator:
-                for number, translation in enumerate(translator.translate(list(texts), **search), 1):
+                for number, translation in enumerate(
+                    translator.translate(list(texts), target_prefix=_each(target_prefix, texts), **search), 1
+                ):
                     printer.write(number, texts[number - 1], translation)
         else:
             size = _size(source)
             with LineProgress(shared().console(stderr=True), size, shown=_shows_bar(output_path)) as progress:
-                asyncio.run(_translate_stream(shared(), LineReader(source), search, printer, progress))
+                asyncio.run(
+                    _translate_stream(shared(), LineReader(source), search, target_prefix, printer, progress)
+                )
         printer.warn()
+
+
+def _each(target_prefix: str | None, texts: Sequence[str]) -> list[str] | None:
+    return None if target_prefix is None else [target_prefix] * len(texts)
 
 
 def check_texts(texts: tuple[str, ...]) -> None:
@@ -154,6 +175,9 @@ class _Printer:
             if self.single_lines:
                 text = text.replace("\n", " ")  # a model that falls back to bytes can make any
             self.stream.write(text.encode() + b"\n")
+            for alternative in translation.alternatives:
+                line = alternative.text.replace("\n", " ")
+                self.stream.write(f"  {alternative.normalized_score:8.4f}  {line}\n".encode())
             for token in translation.tokens:
                 probability = math.exp(token.log_probability)
                 self.stream.write(f"  {probability:6.1%}  {token.piece}\n".encode())
@@ -176,7 +200,12 @@ class _Printer:
 
 
 async def _translate_stream(
-    settings: Shared, lines: LineReader, search: _Search, printer: _Printer, progress: LineProgress
+    settings: Shared,
+    lines: LineReader,
+    search: _Search,
+    target_prefix: str | None,
+    printer: _Printer,
+    progress: LineProgress,
 ) -> None:
     """Translates all lines."""
     async with AsyncTranslator(
@@ -184,7 +213,7 @@ async def _translate_stream(
     ) as translator:
 
         async def translate_texts(texts: list[str]) -> list[Translation]:
-            return await translator.translate(texts, **search)
+            return await translator.translate(texts, target_prefix=_each(target_prefix, texts), **search)
 
         async with aclosing(translate_windows(lines.windows(), translate_texts)) as windows:
             async for window, translations in windows:
