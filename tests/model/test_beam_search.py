@@ -4,12 +4,12 @@ import random
 
 import pytest
 import torch
+from benchmarks import textbook
 
 from dragoman_model.batch import RunningBatch
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Plan, Sequence
 from dragoman_model.transformer import Transformer
-from tests.model import textbook
 from tests.model.made_up import made_up_pairs
 from tests.models import tiny_config
 

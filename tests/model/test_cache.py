@@ -144,3 +144,52 @@ def test_the_limit_counts_each_rows_own_steps():
     assert take_step(cache, 5) == [[303, 400, 500]]
     with pytest.raises(CacheFullError):
         take_step(cache, 6)
+
+
+# Several rows a sentence
+
+
+def make_wide_cache(width=2, **changes):
+    narrow = make_cache(**changes)
+    return narrow.at_step_zero(torch.arange(narrow.num_rows), width)
+
+
+def test_rows_of_a_sentence_share_its_source():
+    cache = make_wide_cache(width=4)
+    assert cache.num_rows == 12
+    assert cache.cross(0)[0].size(0) == cache.cross_mask().size(0) == 3
+    assert cache.rows.lengths.tolist() == [0] * 12
+
+
+def test_a_cache_can_start_with_some_sentences_of_another():
+    narrow = make_cache(lengths=(4, 2, 7, 3))
+    cache = narrow.at_step_zero(torch.tensor([3, 0]), 2)
+    assert cache.cross(1)[0].equal(narrow.cross(1)[0][[3, 0], :, :4])
+    assert cache.cross_mask()[:, 0, 0].sum(-1).tolist() == [3, 4]
+    assert cache.num_rows == 4
+    assert narrow.num_rows == 4
+
+
+def test_copied_rows_go_on_from_what_the_source_held_before():
+    cache = make_wide_cache(lengths=(4, 2))
+    take_step(cache, 1)
+    take_step(cache, 2)
+    cache.rows.copy(torch.tensor([0, 1]), torch.tensor([1, 0]))  # at once: they trade places
+    assert take_step(cache, 3) == [[101, 201, 300], [100, 200, 301], [102, 202, 302], [103, 203, 303]]
+
+
+def test_selecting_a_sentence_keeps_all_its_rows():
+    cache = make_wide_cache(lengths=(4, 2, 7))
+    take_step(cache, 1)
+    cache.select(torch.tensor([2, 0]))
+    assert cache.cross_mask()[:, 0, 0].sum(-1).tolist() == [7, 4]
+    assert take_step(cache, 2) == [[104, 200], [105, 201], [100, 202], [101, 203]]
+
+
+def test_wide_sentences_join_behind_the_others():
+    cache = make_wide_cache(lengths=(4,))
+    take_step(cache, 1)
+    cache.concatenate(make_wide_cache(lengths=(5, 1)))
+    assert cache.rows.lengths.tolist() == [1, 1, 0, 0, 0, 0]
+    assert cache.cross_mask()[:, 0, 0].sum(-1).tolist() == [4, 5, 1]
+    assert take_step(cache, 2) == [[100, 200], [101, 201], [202], [203], [204], [205]]

@@ -5,13 +5,14 @@ import random
 import pytest
 
 from dragoman_model.batch import RunningBatch
-from dragoman_model.errors import SentenceTooLongError
+from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Hypothesis
 from dragoman_model.translator import (
     Translator,
     assemble,
     default_max_length,
+    max_length_of,
     prepare,
 )
 from tests.model.made_up import made_up_pairs
@@ -257,3 +258,95 @@ def test_a_limit_beyond_the_models_is_the_models(endless_model):
     result = Translator(endless_model).decode([source_ids], options=DecodingOptions(max_length=10_000))[0][0]
     assert result.finish_reason is LENGTH
     assert len(result.token_ids) == endless_model.config.max_target_length - 1
+
+
+def test_a_minimum_or_a_prefix_raises_the_default_limit():
+    config = tiny_config()
+    assert max_length_of(config, DecodingOptions(), 5) == 20
+    assert max_length_of(config, DecodingOptions(min_length=30), 5) == 30
+    assert max_length_of(config, DecodingOptions(), 5, prefix_length=25) == 26
+    assert max_length_of(config, DecodingOptions(max_length=4), 5, prefix_length=3) == 4
+
+
+def test_a_prefix_as_long_as_the_limit_is_refused_with_its_text(translator, tiny_model):
+    options = DecodingOptions(max_length=4)
+    prefix = "Die Katze sieht das Haus."
+    with pytest.raises(PrefixTooLongError, match="at most 3") as caught:
+        translator.translate(["Hi.", "The cat."], options=options, target_prefixes=["", prefix])
+    assert caught.value.text_index == 1
+    assert caught.value.length == len(tiny_model.tokenizer.encode_target(prefix)) - 1
+
+
+# Several hypotheses
+
+
+def test_alternatives_join_the_kth_of_each_sentence(tiny_model):
+    prepared = prepare(tiny_model, "The cat sees you.  Lena paints.")
+    first = results_for(tiny_model, ["Die Katze.", "Ein Hund.", "Lena."])
+    second = results_for(tiny_model, ["Lena malt.", "Lena mag."])
+    sentences = [[one for (one,) in first], [one for (one,) in second]]
+    translation = assemble(tiny_model, prepared, sentences)
+    assert [a.text for a in translation.alternatives] == ["Die Katze.  Lena malt.", "Ein Hund.  Lena mag."]
+    best = translation.alternatives[0]
+    assert (best.text, best.score, best.normalized_score, best.tokens) == (
+        translation.text, translation.score, translation.normalized_score, translation.tokens,
+    )  # fmt: skip
+    worse = translation.alternatives[1]
+    assert worse.score == sentences[0][1].score + sentences[1][1].score
+    assert worse.target_token_count == len(worse.tokens)
+    assert worse.normalized_score == worse.score / worse.target_token_count
+
+
+def test_beams_give_as_many_alternatives_as_asked_for_and_the_same_translation(translator):
+    texts = mixed_texts(12)
+    one = translator.translate(texts, options=DecodingOptions(beam_size=4))
+    three = translator.translate(texts, options=DecodingOptions(beam_size=4, num_hypotheses=3))
+    assert [t.text for t in three] == [t.text for t in one]
+    assert all(t.alternatives == () for t in one)
+    for translation in three:
+        assert len(translation.alternatives) == (3 if translation.text.strip() else 0)
+
+
+@pytest.mark.parametrize("max_batch_size", [1, 4, 9])
+def test_beams_keep_to_the_batch_size(tiny_model, translator, monkeypatch, max_batch_size):
+    options = DecodingOptions(beam_size=4)
+    texts = mixed_texts(8)
+    expected = [t.text for t in translator.translate(texts, options=options)]
+    rows = []
+    run = RunningBatch.run
+
+    def watched(self, plan):
+        out = run(self, plan)
+        rows.append(out.decode.rows)
+        return out
+
+    monkeypatch.setattr(RunningBatch, "run", watched)
+    small = Translator(tiny_model, max_batch_size=max_batch_size).translate(texts, options=options)
+    assert [t.text for t in small] == expected
+    assert max(rows) == max(4, max_batch_size // 4 * 4)
+
+
+# Prefixes
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_each_translation_starts_with_its_prefix(translator, beam_size):
+    texts = ["The cat sees you. A dog likes 15 apples!", "Lena paints.", "\n", "Our teacher sees you."]
+    prefixes = ["Die Katze", "", "Nichts", "Unser"]
+    options = DecodingOptions(beam_size=beam_size)
+    forced = translator.translate(texts, options=options, target_prefixes=prefixes)
+    free = translator.translate(texts, options=options)
+    assert forced[0].text.startswith("Die Katze")
+    assert forced[3].text.startswith("Unser")
+    assert forced[1].text == free[1].text
+    assert forced[2].text == "\n"
+    # The text's other sentences are none of the prefix's business.
+    assert free[0].text != forced[0].text
+    assert forced[0].text.endswith(translator.translate(["A dog likes 15 apples!"], options=options)[0].text)
+
+
+def test_a_prefix_counts_in_the_score(translator):
+    translation = translator.translate(["The cat sees you."], target_prefixes=["Die Katze"])[0]
+    assert translation.score == pytest.approx(sum(token.log_probability for token in translation.tokens))
+    assert translation.tokens[0].piece.startswith("▁D")
+    assert translation.target_token_count == len(translation.tokens)
