@@ -18,7 +18,7 @@ from dragoman_model.cache import DecoderCache
 from dragoman_model.config import ModelConfig
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
 from dragoman_model.plan import FinishedSentence
-from dragoman_model.search import ban, expand, log_probabilities, penalise, sample
+from dragoman_model.search import ban, best_tokens, expand, log_probabilities, penalise, sample
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
 
@@ -92,7 +92,7 @@ class RowGroup(Group[RowSearch]):
         logits = logits.float()
         constraints = self._constraints()
         choice = ban(penalise(logits, constraints), constraints, self._eos_id)
-        self.last_ids = choice.argmax(dim=-1)
+        self.last_ids = best_tokens(choice)
         if any(search.noise is not None for search in self.searches):
             self._draw(choice)
         log_probs = log_probabilities(logits, self.last_ids)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dragoman_model.constraints import FREE, Constraint
-from dragoman_model.search import ban, expand, log_probabilities, penalise, sample, top_tokens
+from dragoman_model.search import ban, best_tokens, expand, log_probabilities, penalise, sample, top_tokens
 
 EOS = 2
 
@@ -86,6 +86,11 @@ def test_the_top_tokens_are_those_of_a_plain_sort(vocab_size, count):
     assert values.equal(expected.values[:, :count])
     assert logits.gather(1, tokens).equal(values)
     assert all(len(set(row)) == count for row in tokens.tolist())
+
+
+def test_the_best_token_is_the_first_of_the_largest():
+    logits = random_logits(9, 8000)
+    assert best_tokens(logits).equal(logits.argmax(-1))
 
 
 def test_expansion_ranks_all_continuations_of_a_sentence_together():
