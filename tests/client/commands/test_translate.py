@@ -217,3 +217,33 @@ def test_missing_server_exits_1_with_what_to_do(dragoman: Dragoman) -> None:
 
     assert result.exit_code == 1
     assert result.stderr == "Error: no server answers at 127.0.0.1:1; start one with `dragoman-server`\n"
+
+
+def test_decoding_options_reach_the_server(server: ScriptedServer, dragoman: Dragoman) -> None:
+    dragoman(
+        "translate", "Hi", "--beam-size", "4", "--num-hypotheses", "2", "--length-penalty", "0.5",
+        "--repetition-penalty", "1.5", "--no-repeat-ngram-size", "3", "--min-length", "2", "--sampling-topk", "0",
+        "--sampling-topp", "0.5", "--sampling-temperature", "2", "--seed", "-7", "--target-prefix", "Das",
+    )  # fmt: skip
+
+    [request] = server.script.requests
+    assert request.options == v1.DecodingOptions(
+        beam_size=4,
+        num_hypotheses=2,
+        length_penalty=0.5,
+        repetition_penalty=1.5,
+        no_repeat_ngram_size=3,
+        min_decoding_length=2,
+        sampling_topk=0,
+        sampling_topp=0.5,
+        sampling_temperature=2,
+        seed=-7,
+    )
+    assert list(request.target_prefixes) == ["Das"]
+
+
+def test_several_translations_of_a_line_need_json(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--num-hypotheses", "2", stdin=b"Hi\n")
+
+    assert result.exit_code == 2
+    assert "--json" in result.stderr
