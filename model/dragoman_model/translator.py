@@ -85,6 +85,9 @@ class TextTranslation:
 def prepare(model: LoadedModel, text: str, *, sentences: bool = True) -> PreparedText:
     """Returns ``text`` cut into sentences and tokenised.
 
+    A sentence without a token, of characters that nobody sees, is no sentence: given nothing to translate, a model would
+    make something up. It comes back as it is, like the white space around it.
+
     Args:
         model: Gives the language, the tokenizer and the limit.
         text: Any text.
@@ -95,13 +98,19 @@ def prepare(model: LoadedModel, text: str, *, sentences: bool = True) -> Prepare
     """
     split = split_text(text, model.config.language_pairs[0][0], sentences=sentences)
     limit = model.config.max_source_length
+    kept, separators = [], [split.separators[0]]
     source_ids = []
-    for index, sentence in enumerate(split.sentences):
+    for index, (sentence, separator) in enumerate(zip(split.sentences, split.separators[1:], strict=True)):
         ids = model.tokenizer.encode(sentence.text)
         if len(ids) > limit:
             raise SentenceTooLongError(index, len(ids), limit)
+        if len(ids) == 1:  # end-of-sentence alone
+            separators[-1] += sentence.text + separator
+            continue
+        kept.append(sentence)
+        separators.append(separator)
         source_ids.append(tuple(ids))
-    return PreparedText(text, split, tuple(source_ids))
+    return PreparedText(text, SplitText(tuple(kept), tuple(separators)), tuple(source_ids))
 
 
 def assemble(

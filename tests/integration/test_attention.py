@@ -172,6 +172,8 @@ async def test_a_translation_cut_at_its_limit_has_a_row_for_each_token_made(serv
         ({"text": "a", "selection": {"top_k": 3}}, "UNIMPLEMENTED", "selection.top_k"),
         ({"text": "a", "options": {"beam_size": 3}}, "UNIMPLEMENTED", "options.beam_size"),
         ({"text": "a", "translation": "Baum " * 400}, "INVALID_ARGUMENT", "translation"),
+        ({"text": " ", "translation": "b"}, "INVALID_ARGUMENT", "text"),
+        ({"text": "\u200b", "translation": "b"}, "INVALID_ARGUMENT", "text"),
         ({"text": "b c " * 400, "split": 2}, "INVALID_ARGUMENT", "text"),
         ({"text": "a" * 20_001}, "INVALID_ARGUMENT", "text"),
         ({"text": "a", "model": "x"}, "NOT_FOUND", "model"),
