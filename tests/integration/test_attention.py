@@ -127,13 +127,18 @@ async def test_weights_are_those_of_the_model_alone(
     assert found.header.translation.score == pytest.approx(sum(alone.log_probabilities), abs=1e-4)
 
 
-async def test_each_sentence_has_its_header_and_spans_into_the_callers_text(server: RunningServer):
+async def test_each_sentence_has_its_header_and_spans_into_the_callers_text(
+    server: RunningServer, model: LoadedModel
+):
     text = "  He sings!\n\nShe reads 😀 a book.  A girl."
     found = await dump(server, text=text)
     assert [one.header.sentence_index for one in found] == [0, 1, 2]
     assert {one.header.sentence_count for one in found} == {3}
     sentences = ["He sings!", "She reads 😀 a book.", "A girl."]
-    for one, sentence in zip(found, sentences, strict=True):
+    alone = Translator(model).translate(sentences)
+    for one, sentence, translation in zip(found, sentences, alone, strict=True):
+        assert one.header.translation.text == translation.text
+        assert one.weights.shape[2] == len(one.header.target_units) == translation.target_token_count
         spans = [unit.span for unit in one.header.source_units if unit.HasField("span")]
         assert text[spans[0].start : spans[-1].end] == sentence
 

@@ -22,6 +22,9 @@ from dragoman.v1 import FinishReason, ListModelsRequest, TextSplit, TranslateTex
 from dragoman_model.batch import BatchOutput, Plan, RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.translator import Translator
+from dragoman_server.app import App
+from dragoman_server.config import ServerConfig
+from dragoman_server.errors import AddressError
 from tests.integration.servers import RunningServer, serving, until
 from tests.models import make_tiny_model
 
@@ -322,6 +325,12 @@ async def test_a_listed_model_says_what_is_in_force(server: RunningServer, model
     limits = response.limits
     assert (limits.max_text_count, limits.max_text_characters) == (256, 2000)
     assert limits.max_beam_size == limits.max_num_hypotheses == limits.max_sentence_rows == 1
+
+
+async def test_two_servers_do_not_share_a_port(server: RunningServer, model: LoadedModel):
+    second = App(ServerConfig(listen=server.app.grpc_address, http=""), [model])
+    with pytest.raises(AddressError, match=server.app.grpc_address):
+        await second.start()
 
 
 async def test_health_is_told_for_the_server_the_service_and_each_model(server: RunningServer):
