@@ -19,6 +19,7 @@ from dragoman_model.commands.shared import (
     one_line,
     open_model,
     option,
+    precision_option,
     print_json,
     progress_bar,
 )
@@ -73,6 +74,7 @@ from dragoman_model.translator import Translator
     help="Where the translations go, one a line.  [default: MODEL.SET.hyp in this folder]",
 )
 @device_options
+@precision_option
 @json_option
 def evaluate_command(
     model: str, recipe: Path | None, set_name: str, source: Path | None, reference: Path | None, limit: int,

@@ -44,13 +44,12 @@ EXIT_INTERRUPTED = 130
 @device_options
 @json_option
 def train_command(
-    recipe: Path, output: Path, resume: bool, max_minutes: float | None, device: str, precision: str, threads: int,
-    as_json: bool,
+    recipe: Path, output: Path, resume: bool, max_minutes: float | None, device: str, threads: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Trains a model by RECIPE.
 
     Downloads and cleans the corpus, learns a vocabulary, trains, averages the best checkpoints and writes the model. Ctrl-C
-    saves and says how to resume. The arithmetic is the recipe's; --precision does not apply.
+    saves and says how to resume. The arithmetic is the recipe's.
     """
     use_threads(threads)
     loaded = load_recipe(recipe)

@@ -17,6 +17,7 @@ from dragoman_model.commands.shared import (
     one_line,
     open_model,
     option,
+    precision_option,
     print_json,
 )
 from dragoman_model.errors import SentenceTooLongError
@@ -35,6 +36,7 @@ _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sor
     help="Target tokens of a sentence.  [default: 10 + 2 x source tokens]",
 )
 @device_options
+@precision_option
 @json_option
 def translate_command(
     model: str, text: tuple[str, ...], batch_size: int, max_length: int | None, device: str, precision: str, threads: int,
