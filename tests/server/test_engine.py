@@ -131,6 +131,8 @@ async def test_calls_in_preparation_hold_no_more_than_the_queue_could_take(start
             pass
         with engine.hold_room(1):
             pass
+    with engine.hold_room(3):  # what was held is free again
+        pass
     assert len(await engine.submit(call(1, 1, 1))) == 3
 
 
