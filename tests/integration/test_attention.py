@@ -21,8 +21,7 @@ from dragoman.v1 import (
 from dragoman_model.batch import ForcedDecode, Plan, RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.translator import Translator
-from tests.integration.servers import RunningServer, serving
-from tests.integration.test_server import refusal, violations
+from tests.integration.servers import RunningServer, refusal, serving, violations
 from tests.models import make_tiny_model
 
 
