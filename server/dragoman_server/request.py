@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 _call_ids = itertools.count()
 
+# A caller's clock starts before ours, by the time its request travels, and gRPC rounds up what it tells us of it: whoever
+# leaves so little before the deadline has waited until it.
+DEADLINE_SLACK_SECONDS = 0.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingLimits:

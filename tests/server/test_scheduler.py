@@ -213,6 +213,16 @@ def test_a_cancelled_call_frees_its_rows_at_the_next_step_and_is_counted():
     assert stage.value("sentences_total", finish_reason="cancelled") == 3
 
 
+@pytest.mark.parametrize(
+    ("deadline", "reason"), [(None, "cancelled"), (5.0, "cancelled"), (0.05, "deadline"), (-0.05, "deadline")]
+)
+def test_a_caller_that_leaves_at_its_deadline_is_counted_so(deadline: float | None, reason: str):
+    stage = Stage()
+    call = stage.add(50, deadline=None if deadline is None else stage.clock.now + deadline)
+    stage.scheduler.cancel(call.id)
+    assert stage.value("sentences_total", finish_reason=reason) == 1
+
+
 def test_a_call_cancelled_during_its_last_step_leaves_nothing_behind():
     stage = Stage()
     call = stage.add(1)
