@@ -71,7 +71,11 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
     directory = Path(directory)
     target = resolve_device(device)
     dtype = resolve_precision(precision, target)
-    if not directory.is_dir():
+    try:
+        is_directory = directory.is_dir()
+    except OSError as error:
+        raise ModelDirectoryError(f"{directory}: not readable ({error.strerror})") from None
+    if not is_directory:
         raise ModelDirectoryError(f"{directory}: no such model directory")
     config = read_config(directory / CONFIG_FILE)
     digests = check_files(directory)
@@ -145,7 +149,10 @@ def check_files(directory: Path) -> dict[str, str]:
         file = directory / name
         if Path(name).name != name or not file.is_file():
             raise ModelDirectoryError(f"{file}: no such file, though {CHECKSUMS_FILE} names it")
-        digests[name] = file_digest(file)
+        try:
+            digests[name] = file_digest(file)
+        except OSError as error:
+            raise ModelDirectoryError(f"{file}: not readable ({error.strerror})") from None
         if digests[name] != digest:
             raise ModelDirectoryError(
                 f"{file}: its SHA-256 is {digests[name][:12]}…, {CHECKSUMS_FILE} says {digest[:12]}…; "

@@ -2,6 +2,7 @@ import hashlib
 import json
 import pickle
 import shutil
+import sys
 
 import pytest
 import torch
@@ -133,6 +134,20 @@ def test_an_empty_directory_lacks_its_configuration(tmp_path):
 def test_a_missing_file_is_named(directory, file):
     (directory / file).unlink()
     assert_refused(directory, file, "no such file")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="a file that nobody can read, not even root, is Linux's own"
+)
+@pytest.mark.parametrize("file", [CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, CHECKSUMS_FILE])
+def test_a_file_that_cannot_be_read_is_named(directory, file):
+    (directory / file).unlink()
+    (directory / file).symlink_to("/proc/self/mem")
+    assert_refused(directory, file, "not readable")
+
+
+def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path):
+    assert_refused(tmp_path / ("long" * 100), "", "not readable")
 
 
 @pytest.mark.parametrize("file", [WEIGHTS_FILE, TOKENIZER_FILE])
