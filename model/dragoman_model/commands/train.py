@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import signal
@@ -10,6 +11,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 from rich.console import Console
@@ -27,6 +29,16 @@ from dragoman_model.training.trainer import StepReport
 EXIT_INTERRUPTED = 130
 
 
+class _Minutes(click.FloatRange):
+    """A range that leaves out what is no number, which passes any comparison."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        minutes = float(super().convert(value, param, ctx))
+        if math.isnan(minutes):
+            self.fail(f"{value!r} is not a number of minutes", param, ctx)
+        return minutes
+
+
 @click.command("train")
 @click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @option(
@@ -38,7 +50,7 @@ EXIT_INTERRUPTED = 130
 @option("--resume", is_flag=True, help="Goes on with the run in the output folder.")
 @option(
     "--max-minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Minutes(min=0, min_open=True),
     help="Training time, earlier runs counted in, by whose end the learning rate falls to 0.  [default: none]",
 )
 @device_options

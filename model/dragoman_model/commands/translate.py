@@ -48,7 +48,7 @@ def translate_command(
         raise click.UsageError(
             f"--max-length is {max_length}; this model allows 1 to {loaded.config.max_target_length - 1}"
         )
-    texts = iter(text) if text else _input_lines()
+    texts = _arguments(text) if text else _input_lines()
     translator = Translator(loaded, max_batch_size=batch_size)
     number = 0
     while lines := list(itertools.islice(texts, _LINES_AT_ONCE)):
@@ -66,6 +66,15 @@ def _translate(
     except SentenceTooLongError as error:
         number = first_number + (error.text_index or 0)
         raise click.ClickException(f"line {number}: {error}") from None
+
+
+def _arguments(texts: tuple[str, ...]) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # Python stands surrogates in for bytes that it cannot read
+            raise click.UsageError(f"TEXT number {number}: not valid UTF-8") from None
+        yield text
 
 
 def _input_lines() -> Iterator[str]:
