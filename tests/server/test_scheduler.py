@@ -288,6 +288,14 @@ def test_a_translation_that_reaches_its_limit_says_so():
     assert len(outcome.results[0].token_ids) == 4
 
 
+def test_the_time_to_the_first_token_begins_when_the_call_came_and_the_wait_when_it_was_queued():
+    stage = Stage()
+    stage.scheduler.add(Call(work=(decode(3),), arrived=stage.clock.now - 2))  # it was tokenised meanwhile
+    stage.run_until_idle()
+    assert stage.value("time_to_first_token_seconds_sum") == 2
+    assert stage.value("queue_wait_seconds_sum") == 0
+
+
 def test_waits_tokens_and_ends_are_measured():
     stage = Stage(max_batch_size=1)
     stage.add(3, 4)
