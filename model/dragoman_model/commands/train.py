@@ -73,9 +73,19 @@ def train_command(
             max_minutes=max_minutes, resume=resume, on_prepared=display.prepared,
         )  # fmt: skip
     if scores is None:
-        minutes = f" --max-minutes {max_minutes:g}" if max_minutes else ""
-        command = f"dragoman-model train {shlex.quote(str(recipe))} --output {shlex.quote(str(output))}{minutes} --resume"
-        click.echo(f"Stopped and saved. To go on: {command}", err=True)
+        words = [
+            "dragoman-model",
+            "train",
+            str(recipe),
+            "--output",
+            str(output),
+            "--resume",
+            "--device",
+            device,
+        ]
+        words += ["--threads", str(threads)] if threads else []
+        words += ["--max-minutes", f"{max_minutes:g}"] if max_minutes else []
+        click.echo(f"Stopped and saved. To go on: {shlex.join(words)}", err=True)
         return EXIT_INTERRUPTED
     shutil.copyfile(recipe, output / RECIPE_FILE)
     if as_json:
