@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import pickle
 import shutil
 import sys
@@ -277,3 +278,27 @@ def test_nothing_is_ever_unpickled(directory, tmp_path, file, write):
         write_checksums(directory)
     assert_refused(directory, file, "")
     assert not sprung.exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_encoder_layers": 400_000}, {"d_model": 2**30}, {"num_decoder_layers": 2}]
+)
+def test_a_configuration_of_another_size_is_refused_before_the_model_is_built(directory, change):
+    values = json.loads((directory / CONFIG_FILE).read_text())
+    (directory / CONFIG_FILE).write_text(json.dumps({**values, **change}))
+    write_checksums(directory)
+    assert_refused(directory, WEIGHTS_FILE, "holds 1")
+
+
+def test_weights_that_are_no_numbers_are_refused(directory):
+    weights = load_file(directory / WEIGHTS_FILE)
+    weights["output_weight"][3, 5] = float("nan")
+    save_file(weights, directory / WEIGHTS_FILE)
+    write_checksums(directory)
+    assert_refused(directory, WEIGHTS_FILE, "'output_weight' holds values that are no numbers")
+
+
+def test_a_pipe_in_place_of_the_configuration_is_refused_at_once(directory):
+    (directory / CONFIG_FILE).unlink()
+    os.mkfifo(directory / CONFIG_FILE)
+    assert_refused(directory, CONFIG_FILE, "not a file")
