@@ -115,7 +115,7 @@ class AsyncTranslator:
         ``max_concurrent_calls`` at a time; when one fails, the others are cancelled and the whole list fails.
         """
         chunks = build_translate_chunks(
-            [text] if isinstance(text, str) else text,
+            [text] if isinstance(text, str) else list(text),
             source_language=source_language,
             target_language=target_language,
             model=model,

@@ -195,6 +195,8 @@ class AttentionReader:
         header, self._header = self._header, None
         if header is None:
             return
+        if not (header.sentence_count or header.tensors):
+            return  # a blank text: it is its own translation, and nothing attends to anything
         if header.sentence_index != len(self._attentions):
             raise _broken(f"sentence {header.sentence_index} came as number {len(self._attentions)}")
         tensors = [

@@ -47,15 +47,17 @@ class Call:
             ) from error
 
 
+# gRPC counts nanoseconds in 64 bits; what lies beyond them it takes for a deadline that has passed.
+_MAX_TIMEOUT_SECONDS = 365 * 86_400.0
+
+
 class Core:
     """The settings of a translator, and whether it is closed."""
 
     def __init__(self, address: str, *, timeout: float | None, metadata: Metadata) -> None:
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout is {timeout}; give seconds above 0, or None to wait for ever")
+        self._timeout = _check_timeout(timeout)
         self.address = check_address(address)
         self.closed = False
-        self._timeout = timeout
         self._metadata = tuple(metadata)
 
     def begin(self, timeout: float | None) -> Call:
@@ -66,11 +68,22 @@ class Core:
 
         Raises:
             RuntimeError: The translator is closed.
+            ValueError: The timeout is not above 0.
         """
         if self.closed:
             raise RuntimeError("the translator is closed; make a new one")
         metadata, request_id = with_request_id(self._metadata)
-        return Call(self.address, self._timeout if timeout is None else timeout, metadata, request_id)
+        seconds = self._timeout if timeout is None else _check_timeout(timeout)
+        return Call(self.address, seconds, metadata, request_id)
+
+
+def _check_timeout(timeout: float | None) -> float | None:
+    """Returns seconds that gRPC can count, or None for ever."""
+    if timeout is None:
+        return None
+    if not timeout > 0:
+        raise ValueError(f"timeout is {timeout}; give seconds above 0, or None to wait for ever")
+    return timeout if timeout < _MAX_TIMEOUT_SECONDS else None
 
 
 def read_health(response: health_pb2.HealthCheckResponse) -> ServingStatus:

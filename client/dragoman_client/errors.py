@@ -137,8 +137,10 @@ def error_from_call(
     code: grpc.StatusCode = call.code() or grpc.StatusCode.UNKNOWN
     trailers = dict(tuple(call.trailing_metadata() or ()))  # asyncio's has keys() of its own kind
     details = _read_details(trailers.get("grpc-status-details-bin"))
-    message = _message(code, call.details() or "", details, address, timeout)
-    return ERROR_OF_CODE.get(code, ServerError)(
+    text = call.details() or ""
+    message = _message(code, text, details, address, timeout)
+    kind = ERROR_OF_CODE.get(code, ServerError)
+    return (InvalidRequestError if _is_too_large(code, text, details) else kind)(
         _shift_text_indices(message, text_offset),
         code=code,
         reason=details.reason,
@@ -198,9 +200,16 @@ def _message(code: grpc.StatusCode, text: str, details: _Details, address: str, 
     if details.reason is None and code is grpc.StatusCode.DEADLINE_EXCEEDED:
         waited = "in time" if timeout is None else f"within {timeout:g} seconds"
         return f"the server at {address} did not answer {waited}; allow more time or send less text"
+    if _is_too_large(code, text, details):
+        return f"the request or its answer is too large for one call; send less text ({text})"
     if details.reason is None and code is grpc.StatusCode.UNIMPLEMENTED and not details.field_violations:
         return f"the server at {address} does not offer this: {text or 'unknown method'}"
     return text or f"the server at {address} answered {code.name} without saying why"
+
+
+def _is_too_large(code: grpc.StatusCode, text: str, details: _Details) -> bool:
+    """Says whether gRPC refused a message for its size: the code is that of a busy server, but no wait will help."""
+    return code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.reason is None and "larger than max" in text
 
 
 def _shift_text_indices(text: str, offset: int) -> str:

@@ -68,7 +68,17 @@ async def translate_windows(
 
 
 async def _translate_window(window: Window, translate: Translate) -> list[Translation]:
-    """Translates a window. A long job outwaits a busy server, and names the line that is at fault."""
+    """Translates a window, and says what is done where a line is refused."""
+    try:
+        return await _translate_part(window, translate)
+    except InvalidRequestError as error:
+        if window.first_line == 1:
+            raise
+        raise _reworded(error, f"{error.message}; lines 1 to {window.first_line - 1} are done") from error
+
+
+async def _translate_part(window: Window, translate: Translate) -> list[Translation]:
+    """Translates a window or a part of one. A long job outwaits a busy server, and names the line that is at fault."""
     for tries in range(1, MAX_OVERLOADED_TRIES + 1):
         try:
             return await translate(window.texts)
@@ -77,17 +87,35 @@ async def _translate_window(window: Window, translate: Translate) -> list[Transl
                 raise
             await asyncio.sleep(error.retry_after_seconds or 1.0)
         except InvalidRequestError as error:
-            message = _name_lines(error.message, window.first_line)
-            if window.first_line > 1:
-                message += f"; lines 1 to {window.first_line - 1} are done"
-            raise InvalidRequestError(
-                message,
-                code=error.code,
-                reason=error.reason,
-                field_violations=error.field_violations,
-                request_id=error.request_id,
-            ) from error
+            if len(window.texts) > 1 and _holds_too_much(error):
+                return await _translate_halves(window, translate)
+            raise _reworded(error, _name_lines(error.message, window.first_line)) from error
     raise AssertionError("the last try returns or raises")
+
+
+def _holds_too_much(error: InvalidRequestError) -> bool:
+    """Says whether it is all texts together that are refused: a server may take fewer than a window holds."""
+    return any(violation.field == "texts" for violation in error.field_violations)
+
+
+async def _translate_halves(window: Window, translate: Translate) -> list[Translation]:
+    """Translates a window in two calls, one after the other."""
+    middle = len(window.texts) // 2
+    translations: list[Translation] = []
+    for start, texts in ((0, window.texts[:middle]), (middle, window.texts[middle:])):
+        half = Window(window.first_line + start, texts, window.end_bytes)
+        translations += await _translate_part(half, translate)
+    return translations
+
+
+def _reworded(error: InvalidRequestError, message: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        message,
+        code=error.code,
+        reason=error.reason,
+        field_violations=error.field_violations,
+        request_id=error.request_id,
+    )
 
 
 def _name_lines(message: str, first_line: int) -> str:

@@ -107,7 +107,11 @@ def check_encodable(text: str, field: str) -> None:
 
     Raises:
         InvalidRequestError: The text holds a lone surrogate.
+        TypeError: It is no text; ``translate`` cannot tell bytes from a list by itself.
     """
+    kind: type = type(text)
+    if not issubclass(kind, str):
+        raise TypeError(f"{field} is of type {kind.__name__}; it must be str")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -123,7 +123,7 @@ class Translator:
             ServerError: The server failed.
         """
         chunks = build_translate_chunks(
-            [text] if isinstance(text, str) else text,
+            [text] if isinstance(text, str) else list(text),
             source_language=source_language,
             target_language=target_language,
             model=model,

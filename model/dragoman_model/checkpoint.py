@@ -71,7 +71,11 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
     directory = Path(directory)
     target = resolve_device(device)
     dtype = resolve_precision(precision, target)
-    if not directory.is_dir():
+    try:
+        is_directory = directory.is_dir()
+    except OSError as error:
+        raise ModelDirectoryError(f"{directory}: not readable ({error.strerror})") from None
+    if not is_directory:
         raise ModelDirectoryError(f"{directory}: no such model directory")
     config = read_config(directory / CONFIG_FILE)
     digests = check_files(directory)
@@ -82,8 +86,17 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
                 f"{directory / TOKENIZER_FILE}: has {tokenizer.vocab_size} pieces, but config.json says {size}; "
                 "the files are of different models"
             )
+    weights = _read_weights(directory / WEIGHTS_FILE)
+    # Before the model is built: a faulty configuration may ask for more memory than there is. Smaller differences are
+    # told apart tensor by tensor.
+    expected, held = config.parameter_count, sum(tensor.numel() for tensor in weights.values())
+    if expected > 2 * held:
+        raise ModelDirectoryError(
+            f"{directory / WEIGHTS_FILE}: holds {held:,} parameters, config.json makes them {expected:,}; "
+            "the files are of different models"
+        )
     transformer = Transformer(config)
-    load_weights(transformer, _read_weights(directory / WEIGHTS_FILE), directory / WEIGHTS_FILE)
+    load_weights(transformer, weights, directory / WEIGHTS_FILE)
     parameter_count = sum(parameter.numel() for parameter in transformer.parameters())
     return LoadedModel(
         name=directory.resolve().name,
@@ -145,7 +158,10 @@ def check_files(directory: Path) -> dict[str, str]:
         file = directory / name
         if Path(name).name != name or not file.is_file():
             raise ModelDirectoryError(f"{file}: no such file, though {CHECKSUMS_FILE} names it")
-        digests[name] = file_digest(file)
+        try:
+            digests[name] = file_digest(file)
+        except OSError as error:
+            raise ModelDirectoryError(f"{file}: not readable ({error.strerror})") from None
         if digests[name] != digest:
             raise ModelDirectoryError(
                 f"{file}: its SHA-256 is {digests[name][:12]}…, {CHECKSUMS_FILE} says {digest[:12]}…; "
@@ -176,6 +192,8 @@ def load_weights(transformer: Transformer, weights: Mapping[str, Tensor], source
                     f"{source}: tensor {name!r} is {tuple(weights[name].shape)}, config.json makes it "
                     f"{tuple(parameter.shape)}"
                 )
+            if not weights[name].isfinite().all():
+                raise ModelDirectoryError(f"{source}: tensor {name!r} holds values that are no numbers")
             parameter.copy_(weights[name])
 
 

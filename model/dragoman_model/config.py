@@ -17,6 +17,7 @@ Activation = Literal["relu", "gelu", "swish"]
 SinusoidLayout = Literal["interleaved", "concatenated"]
 
 FORMAT_VERSION = 1
+MAX_LENGTH = 65_536  # tokens; bounds the table of positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,9 @@ class ModelConfig:
         for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        for name in ("max_source_length", "max_target_length"):
+            if getattr(self, name) > MAX_LENGTH:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at most {MAX_LENGTH}")
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if self.d_model % 2:
@@ -113,6 +117,21 @@ class ModelConfig:
             raise ValueError(
                 f"pad_id {self.pad_id} is also eos_id or unk_id; a token would be taken for padding"
             )
+
+    @property
+    def parameter_count(self) -> int:
+        """Parameters of a model of this shape, each shared one counted once."""
+        linear = self.d_model * (self.d_model + 1)
+        attention, norm = 4 * linear, 2 * self.d_model
+        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
+        encoder = self.num_encoder_layers * (attention + feed_forward + 2 * norm)
+        decoder = self.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        vocabularies = self.target_vocab_size + (0 if self.shared_vocabulary else self.source_vocab_size)
+        output = (0 if self.tie_output else self.target_vocab_size * self.d_model) + (
+            self.target_vocab_size if self.output_bias else 0
+        )
+        final_norms = 2 * norm if self.norm == "pre" else 0
+        return vocabularies * self.d_model + encoder + decoder + output + final_norms
 
     def to_json(self) -> str:
         """Returns the text of ``config.json``."""
@@ -166,14 +185,15 @@ def config_from_mapping(values: Mapping[str, object]) -> ModelConfig:
     unknown = sorted(set(values) - known)
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    for field in dataclasses.fields(ModelConfig):
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            raise ValueError(f"{field.name} is missing")
     arguments = dict(values)
     pairs = arguments.get("language_pairs")
     if isinstance(pairs, list):  # JSON and TOML have no tuples
         arguments["language_pairs"] = tuple(tuple(pair) if isinstance(pair, list) else pair for pair in pairs)
-    try:
-        return ModelConfig(**arguments)  # type: ignore[arg-type]  # checked in __post_init__
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    return ModelConfig(**arguments)  # type: ignore[arg-type]  # checked in __post_init__
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -183,6 +203,8 @@ def read_config(path: Path) -> ModelConfig:
         ModelDirectoryError: The file is missing, is no JSON object, or is not one of ours.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ModelDirectoryError(f"{path}: not a file")
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelDirectoryError(f"{path}: no such file; a model directory holds config.json") from None

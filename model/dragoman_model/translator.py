@@ -105,6 +105,9 @@ def prepare(
 ) -> PreparedText:
     """Returns ``text`` cut into sentences and tokenised.
 
+    A sentence without a token, of characters that nobody sees, is no sentence: given nothing to translate, a model would
+    make something up. It comes back as it is, like the white space around it.
+
     Args:
         model: Gives the language, the tokenizer and the limit.
         text: Any text.
@@ -116,14 +119,20 @@ def prepare(
     """
     split = split_text(text, model.config.language_pairs[0][0], sentences=sentences)
     limit = model.config.max_source_length
+    kept, separators = [], [split.separators[0]]
     source_ids = []
-    for index, sentence in enumerate(split.sentences):
+    for index, (sentence, separator) in enumerate(zip(split.sentences, split.separators[1:], strict=True)):
         ids = model.tokenizer.encode(sentence.text)
         if len(ids) > limit:
             raise SentenceTooLongError(index, len(ids), limit)
+        if len(ids) == 1:  # end-of-sentence alone
+            separators[-1] += sentence.text + separator
+            continue
+        kept.append(sentence)
+        separators.append(separator)
         source_ids.append(tuple(ids))
     prefix_ids = model.tokenizer.encode_target(target_prefix)[:-1]  # without end-of-sentence
-    return PreparedText(text, split, tuple(source_ids), tuple(prefix_ids))
+    return PreparedText(text, SplitText(tuple(kept), tuple(separators)), tuple(source_ids), tuple(prefix_ids))
 
 
 def assemble(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,13 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     """Makes the file's settings the defaults that flags and environment override."""
     if path is not None:
         context.default_map = read_config_file(path)
+
+
+class _MayBeEmpty(click.Option):
+    """An option that an empty variable sets as well, which click takes for none."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        return "" if os.environ.get(str(self.envvar)) == "" else super().resolve_envvar_value(ctx)
 
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -70,7 +78,7 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
     show_default="the bundled one",
 )
 @_option("listen", str, "HOST:PORT of gRPC; port 0 takes a free one.")
-@_option("http", str, 'HOST:PORT of /metrics, /healthz and /readyz; "" turns them off.')
+@_option("http", str, 'HOST:PORT of /metrics, /healthz and /readyz; "" turns them off.', cls=_MayBeEmpty)
 @_option("device", str, "auto, cpu, cuda or cuda:N.")
 @_option("precision", click.Choice(PRECISIONS), "Precision of the computation.")
 @_option("threads", int, "Threads of one tensor operation; 0: from the CPU quota.")

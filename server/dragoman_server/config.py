@@ -14,6 +14,9 @@ PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+_MAX_COUNT = 2**31 - 1  # what the contract's messages can hold
+_MAX_THREADS = 1024  # more than any machine has a use for; PyTorch would really start them
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
@@ -65,11 +68,12 @@ class ServerConfig:
         for name in ("max_batch_size", "max_queue_size", "max_prefill_tokens", "max_attention_calls",
                      "max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses",
                      "max_sentence_rows"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: {getattr(self, name)} given; must be at least 1")
-        for name in ("threads", "grace_seconds"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name}: {getattr(self, name)} given; must be at least 0")
+            if not 1 <= getattr(self, name) <= _MAX_COUNT:
+                raise ConfigError(f"{name}: {getattr(self, name)} given; must be 1 to {_MAX_COUNT}")
+        if not 0 <= self.threads <= _MAX_THREADS:
+            raise ConfigError(f"threads: {self.threads} given; must be 0 to {_MAX_THREADS}")
+        if not self.grace_seconds >= 0:
+            raise ConfigError(f"grace_seconds: {self.grace_seconds} given; must be at least 0")
         for name, allowed in (
             ("precision", PRECISIONS),
             ("log_format", LOG_FORMATS),

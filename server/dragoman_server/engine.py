@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # A step takes far less; a device that hangs must not keep the process from ending.
 _JOIN_SECONDS = 5.0
+# So many failed steps in a row are no bad luck: a device that is gone fails every one, and only a new process helps.
+MAX_FAILED_STEPS = 5
 
 
 class Batch(Protocol):
@@ -73,6 +75,7 @@ class Engine:
         self._num_held = 0
         self._stopped_by: CallError | None = None
         self._failed = False
+        self._num_failed_steps = 0  # since the last that succeeded
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
 
     @property
@@ -153,8 +156,8 @@ class Engine:
             while self._step():
                 pass
         except Exception as error:
-            # A fault in the loop itself: nothing can be trusted any more. /healthz turns red, so that whoever runs
-            # this starts it anew.
+            # A fault in the loop itself, or a model that no longer runs: nothing can be trusted any more. /healthz turns
+            # red, so that whoever runs this starts it anew.
             log_event(
                 logger, logging.CRITICAL, "engine stopped", model=self.name, **describe_exception(error)
             )
@@ -179,7 +182,11 @@ class Engine:
             output = self._batch.run(plan)
         except Exception as error:
             self._fail_batch(error)
+            self._num_failed_steps += 1
+            if self._num_failed_steps == MAX_FAILED_STEPS:
+                raise
             return True
+        self._num_failed_steps = 0
         with self._changed:
             self._scheduler.update(output)
             outcomes = self._scheduler.take_outcomes()

@@ -35,6 +35,7 @@ from dragoman_server.errors import (
 )
 from dragoman_server.logs import CallRecord, current_call, describe_exception, log_event
 from dragoman_server.metrics import Metrics
+from dragoman_server.request import DEADLINE_SLACK_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +215,8 @@ def _as_call_error(error: BaseException, context: Context) -> CallError:
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         # gRPC cancels the handler for both: the caller went away, or the deadline passed.
         remaining = context.time_remaining()
-        return CancelledError() if remaining is None or remaining > 0 else DeadlineError()
+        is_overdue = remaining is not None and remaining <= DEADLINE_SLACK_SECONDS
+        return DeadlineError() if is_overdue else CancelledError()
     return InternalError()
 
 

@@ -10,6 +10,10 @@ from dragoman_model.options import DecodingOptions
 _call_ids = itertools.count()
 _GREEDY = DecodingOptions()
 
+# A caller's clock starts before ours, by the time its request travels, and gRPC rounds up what it tells us of it: whoever
+# leaves so little before the deadline has waited until it.
+DEADLINE_SLACK_SECONDS = 0.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:

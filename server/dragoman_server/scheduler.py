@@ -19,7 +19,7 @@ from dragoman_model.plan import AttentionOutput, BatchOutput, FinishedSentence, 
 from dragoman_server.errors import CallError, DeadlineError
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
-from dragoman_server.request import Attend, Call, Decode
+from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode
 
 Result = FinishedSentence | AttentionOutput
 
@@ -147,7 +147,9 @@ class Scheduler:
         """Forgets a call whose caller is gone; its rows leave with the next plan."""
         state = self._calls.get(call_id)
         if state is not None:
-            self._drop(state, "cancelled")
+            deadline = state.call.deadline
+            is_overdue = deadline is not None and deadline - self._clock() <= DEADLINE_SLACK_SECONDS
+            self._drop(state, "deadline" if is_overdue else "cancelled")
 
     def fail_running(self, error: CallError) -> None:
         """Ends every call that has a sentence in the batch, which must have been cleared."""

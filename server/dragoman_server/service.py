@@ -98,6 +98,9 @@ class TranslationService(TranslationServiceServicer):
                 (prepared,) = await _off_loop(
                     len(asked.text), lambda: _prepare_texts(served, "text", [asked.text], split=asked.split)
                 )
+            if not prepared.source_ids and asked.translation is not None:
+                violation = FieldViolation("text", "blank, but a translation of it is given")
+                raise InvalidArgumentError(violations=[violation])
             if not prepared.source_ids:
                 served.metrics.count_sentences("blank")
                 blank = assemble(served.model, prepared, [])

@@ -125,8 +125,6 @@ def _check_model(request: TranslateTextRequest | DumpAttentionRequest, findings:
 
 
 def _check_given_translation(request: DumpAttentionRequest, findings: Findings) -> None:
-    if not request.text.strip():
-        findings.refuse("text", "blank, but a translation of it is given")
     if request.split == TextSplit.TEXT_SPLIT_SENTENCES:
         findings.refuse(
             "split", "a given translation is that of one sentence; leave it unset or TEXT_SPLIT_NONE"

@@ -111,6 +111,9 @@ class ScriptedService(v1.TranslationServiceServicer):
         sentences = [(m[0], m.start()) for m in re.finditer(r"\S[^.!?]*[.!?]*", request.text)]
         if request.HasField("translation"):
             sentences = [(request.text, 0)]
+        if not sentences:
+            blank = v1.Translation(text=request.text, finish_reason=v1.FinishReason.FINISH_REASON_BLANK)
+            yield v1.DumpAttentionResponse(header=v1.AttentionHeader(translation=blank, model="en-de"))
         for index, (sentence, start) in enumerate(sentences):
             result = request.translation or self.script.translations.get(sentence, translated(sentence))
             yield from attention_of(sentence, start, result, index, len(sentences))

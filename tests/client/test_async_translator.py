@@ -120,6 +120,13 @@ async def test_attention_models_and_health_are_the_blocking_ones(server: Scripte
         assert await translator.health("none") is ServingStatus.SERVICE_UNKNOWN
 
 
+async def test_texts_that_can_be_read_only_once_are_all_translated(server: ScriptedServer) -> None:
+    async with AsyncTranslator(server.address) as translator:
+        translations = await translator.translate(text for text in ("a", "b"))  # type: ignore[call-overload]
+
+    assert [translation.text for translation in translations] == ["<a>", "<b>"]
+
+
 async def test_closed_translator_says_so(server: ScriptedServer) -> None:
     translator = AsyncTranslator(server.address)
     await translator.translate("Hello")

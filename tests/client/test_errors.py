@@ -144,6 +144,18 @@ def test_failure_of_the_connection_is_said_in_words(
     assert str(error) == message
 
 
+@pytest.mark.parametrize("details", ["SERVER: Received message larger than max (30 vs. 20)",
+                                     "CLIENT: Sent message larger than max (30 vs. 20)"])  # fmt: skip
+def test_message_too_large_for_grpc_is_the_requests_fault_and_not_a_busy_servers(details: str) -> None:
+    call = _Call(grpc.StatusCode.RESOURCE_EXHAUSTED, details)
+
+    error = errors.error_from_call(call, address="host:1", timeout=None, request_id=None)
+
+    assert isinstance(error, errors.InvalidRequestError)
+    assert "send less text" in str(error)
+    assert details in str(error)
+
+
 def test_details_that_are_no_message_are_passed_over() -> None:
     call = _Call(grpc.StatusCode.INTERNAL, "broken", (("grpc-status-details-bin", b"\xff\xff\xff"),))
 

@@ -119,6 +119,8 @@ def test_reader_that_is_gone_already_is_left_in_peace(
 
 
 def test_interrupt_is_quiet_and_exits_130(environment: dict[str, str]) -> None:
+    # What a background job starts would ignore Ctrl-C as it does itself.
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [*COMMAND, "translate"],
         stdin=subprocess.PIPE,
@@ -127,6 +129,7 @@ def test_interrupt_is_quiet_and_exits_130(environment: dict[str, str]) -> None:
         env=environment,
         bufsize=0,
     )
+    signal.signal(signal.SIGINT, ours)
     assert process.stdin
     assert process.stdout
     process.stdin.write(b"first\n")

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 
 from dragoman_client import (
+    FieldViolation,
     FinishReason,
     InvalidRequestError,
     OverloadedError,
@@ -89,6 +90,32 @@ async def test_refused_line_is_named_by_its_number() -> None:
         InvalidRequestError, match=r"^line 4: 300 tokens, at most 256; lines 1 to 2 are done$"
     ):
         await exhaust(translate_windows(windows_of(3), refuse))
+
+
+async def test_window_that_a_server_finds_too_large_goes_in_parts_and_names_its_lines() -> None:
+    async def take_two(texts: list[str]) -> list[Translation]:
+        if len(texts) > 2:
+            violation = FieldViolation("texts", f"{len(texts)} texts given; 1 to 2 allowed")
+            raise InvalidRequestError("texts: too many", field_violations=(violation,))
+        if "bad" in texts:
+            raise InvalidRequestError(f"texts[{texts.index('bad')}]: bad")
+        return await translate(texts)
+
+    results = translate_windows(iter([Window(1, list("abcdefg")), Window(8, ["h", "i", "bad"])]), take_two)
+
+    assert [translation.text for translation in (await anext(results))[1]] == list("ABCDEFG")
+    with pytest.raises(InvalidRequestError, match=r"^line 10: bad; lines 1 to 7 are done$"):
+        await anext(results)
+
+
+async def test_text_that_is_too_much_by_itself_is_refused() -> None:
+    async def refuse(texts: list[str]) -> list[Translation]:
+        raise InvalidRequestError(
+            "texts: too many sentences", field_violations=(FieldViolation("texts", "x"),)
+        )
+
+    with pytest.raises(InvalidRequestError, match="too many sentences"):
+        await exhaust(translate_windows(iter([Window(1, ["a"])]), refuse))
 
 
 async def test_busy_server_is_asked_again() -> None:

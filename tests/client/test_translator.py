@@ -158,6 +158,28 @@ def test_closed_translator_says_so(server: ScriptedServer) -> None:
 def test_impossible_timeout_is_refused(timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout"):
         Translator(timeout=timeout)
+    with Translator() as translator, pytest.raises(ValueError, match="timeout"):
+        translator.translate("Hello", timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e30])
+def test_timeout_beyond_what_grpc_counts_is_none(server: ScriptedServer, timeout: float) -> None:
+    with Translator(server.address, timeout=timeout) as translator:
+        assert translator.translate("Hello").text == "<Hello>"
+        assert translator.translate("Hello", timeout=timeout).text == "<Hello>"
+
+
+def test_texts_that_can_be_read_only_once_are_all_translated(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        translations = translator.translate(text for text in ("a", "b"))  # type: ignore[call-overload]
+
+    assert [translation.text for translation in translations] == ["<a>", "<b>"]
+
+
+@pytest.mark.parametrize("texts", [b"Hello", [b"Hello"], [None]])
+def test_what_is_no_text_is_refused_by_its_type(texts: object) -> None:
+    with Translator() as translator, pytest.raises(TypeError, match=r"texts\[0\] is of type"):
+        translator.translate(texts)  # type: ignore[call-overload]
 
 
 def test_translations_that_are_missing_are_the_servers_fault(server: ScriptedServer) -> None:

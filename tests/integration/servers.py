@@ -9,11 +9,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.v1 import TranslationServiceStub
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_server.app import App
 from dragoman_server.config import ServerConfig
+
+SENTENCES = [
+    "A girl is reading a book in the garden.",
+    "He sings!",
+    "Where is the red house with the 12 trees?",
+    "I don't know",
+    "we'll see you at 7:30",
+]
 
 
 class RunningServer:
@@ -57,3 +67,20 @@ async def serving(*models: LoadedModel, **settings: Any) -> AsyncIterator[Runnin
             yield RunningServer(app, channel)
     finally:
         await app.stop()
+
+
+async def refusal(call: Any) -> grpc.aio.AioRpcError:
+    """Returns the error that the call ends with."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+def violations(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    """Returns what is wrong with a request, by field."""
+    (data,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
+    for packed in status_pb2.Status.FromString(data).details:
+        if packed.Is(error_details_pb2.BadRequest.DESCRIPTOR):
+            found = error_details_pb2.BadRequest.FromString(packed.value).field_violations
+            return {violation.field: violation.description for violation in found}
+    return {}

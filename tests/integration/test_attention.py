@@ -22,8 +22,7 @@ from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.plan import ForcedDecode, Plan
 from dragoman_model.translator import Translator
-from tests.integration.servers import RunningServer, serving
-from tests.integration.test_server import refusal, violations
+from tests.integration.servers import RunningServer, refusal, serving, violations
 from tests.models import make_tiny_model
 
 
@@ -128,13 +127,18 @@ async def test_weights_are_those_of_the_model_alone(
     assert found.header.translation.score == pytest.approx(sum(alone.log_probabilities), abs=1e-4)
 
 
-async def test_each_sentence_has_its_header_and_spans_into_the_callers_text(server: RunningServer):
+async def test_each_sentence_has_its_header_and_spans_into_the_callers_text(
+    server: RunningServer, model: LoadedModel
+):
     text = "  He sings!\n\nShe reads 😀 a book.  A girl."
     found = await dump(server, text=text)
     assert [one.header.sentence_index for one in found] == [0, 1, 2]
     assert {one.header.sentence_count for one in found} == {3}
     sentences = ["He sings!", "She reads 😀 a book.", "A girl."]
-    for one, sentence in zip(found, sentences, strict=True):
+    alone = Translator(model).translate(sentences)
+    for one, sentence, translation in zip(found, sentences, alone, strict=True):
+        assert one.header.translation.text == translation.text
+        assert one.weights.shape[2] == len(one.header.target_units) == translation.target_token_count
         spans = [unit.span for unit in one.header.source_units if unit.HasField("span")]
         assert text[spans[0].start : spans[-1].end] == sentence
 
@@ -173,6 +177,8 @@ async def test_a_translation_cut_at_its_limit_has_a_row_for_each_token_made(serv
         ({"text": "a", "selection": {"top_k": 3}}, "UNIMPLEMENTED", "selection.top_k"),
         ({"text": "a", "options": {"beam_size": 0}}, "INVALID_ARGUMENT", "options.beam_size"),
         ({"text": "a", "translation": "Baum " * 400}, "INVALID_ARGUMENT", "translation"),
+        ({"text": " ", "translation": "b"}, "INVALID_ARGUMENT", "text"),
+        ({"text": "\u200b", "translation": "b"}, "INVALID_ARGUMENT", "text"),
         ({"text": "b c " * 400, "split": 2}, "INVALID_ARGUMENT", "text"),
         ({"text": "a" * 20_001}, "INVALID_ARGUMENT", "text"),
         ({"text": "a", "model": "x"}, "NOT_FOUND", "model"),

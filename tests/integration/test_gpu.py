@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
+import numpy as np
 import pytest
 import torch
 
-from dragoman.v1 import ListModelsRequest, TranslateTextRequest
+from dragoman.v1 import DumpAttentionRequest, ListModelsRequest, TranslateTextRequest
 from dragoman_model.checkpoint import load_model
 from dragoman_model.translator import Translator
 from tests.integration.servers import serving
@@ -37,10 +39,18 @@ async def test_a_gpu_translates_as_the_cpu_does(tmp_path_factory: pytest.TempPat
         assert model.device == "cuda:0"
 
 
-async def test_half_precision_is_the_default_on_a_gpu(tmp_path_factory: pytest.TempPathFactory):
+@pytest.mark.parametrize(("asked", "in_force"), [("auto", "bfloat16"), ("float16", "float16")])
+async def test_a_gpu_translates_and_attends_in_half_precision(
+    tmp_path_factory: pytest.TempPathFactory, asked: str, in_force: str
+):
     path = make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")
-    async with serving(load_model(path, device="cuda")) as server:
+    async with serving(load_model(path, device="cuda", precision=asked)) as server:
         response = await server.stub.TranslateText(TranslateTextRequest(texts=TEXTS))
         assert len(response.translations) == len(TEXTS)
+        assert all(math.isfinite(translation.score) for translation in response.translations)
         (model,) = (await server.stub.ListModels(ListModelsRequest())).models
-        assert model.precision == "bfloat16"
+        assert model.precision == in_force
+        parts = [part async for part in server.stub.DumpAttention(DumpAttentionRequest(text=TEXTS[0]))]
+        weights = np.frombuffer(b"".join(part.chunk.data for part in parts), "<f4")
+        weights = weights.reshape(parts[0].header.tensors[0].shape)
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)

@@ -1,3 +1,5 @@
+import copy
+import math
 import random
 
 import pytest
@@ -249,6 +251,24 @@ def test_statistics_count_rows_and_tokens(batch, sources):
     out = batch.run(Plan(remove=(0,)))
     assert out.prefill is None
     assert out.decode.rows == 8
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_runs_every_path_with_float32_results(tiny_model, sources, dtype):
+    exact, half = (copy.deepcopy(tiny_model.transformer) for _ in range(2))
+    half.to(dtype)
+    first = tuple(Sequence(id=i, source_ids=sources[i], max_length=20, min_length=3) for i in range(3))
+    late = (Sequence(id=3, source_ids=sources[3], max_length=20, min_length=3),)
+    for transformer in (exact, half):
+        batch = RunningBatch(transformer)
+        tokens = [batch.run(Plan(admit=admit)).tokens for admit in (first, late, ())]
+        assert [len(step) for step in tokens] == [3, 4, 4]
+        assert all(math.isfinite(output.log_probability) for step in tokens for output in step)
+    forced = ForcedDecode(id=0, source_ids=sources[0], target_ids=(300, 310, 320, 2))
+    expected, actual = (RunningBatch(t).run(Plan(attend=(forced,))).attentions[0] for t in (exact, half))
+    torch.testing.assert_close(actual.cross, expected.cross, rtol=0, atol=0.05)
+    torch.testing.assert_close(actual.cross.sum(-1), torch.ones(actual.cross.shape[:-1]), rtol=0, atol=1e-5)
+    assert actual.log_probabilities == pytest.approx(expected.log_probabilities, abs=0.5)
 
 
 # Forced decodes

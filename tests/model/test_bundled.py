@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from dragoman_model.batch import FinishReason
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
+from dragoman_model.plan import FinishReason
 from dragoman_model.training.robustness import loops
 from dragoman_model.translator import TextTranslation, Translator
 

@@ -1,7 +1,9 @@
 import hashlib
 import json
+import os
 import pickle
 import shutil
+import sys
 
 import pytest
 import torch
@@ -135,6 +137,20 @@ def test_a_missing_file_is_named(directory, file):
     assert_refused(directory, file, "no such file")
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="a file that nobody can read, not even root, is Linux's own"
+)
+@pytest.mark.parametrize("file", [CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, CHECKSUMS_FILE])
+def test_a_file_that_cannot_be_read_is_named(directory, file):
+    (directory / file).unlink()
+    (directory / file).symlink_to("/proc/self/mem")
+    assert_refused(directory, file, "not readable")
+
+
+def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path):
+    assert_refused(tmp_path / ("long" * 100), "", "not readable")
+
+
 @pytest.mark.parametrize("file", [WEIGHTS_FILE, TOKENIZER_FILE])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
 def test_a_truncated_or_altered_file_is_named(directory, file, damage):
@@ -262,3 +278,27 @@ def test_nothing_is_ever_unpickled(directory, tmp_path, file, write):
         write_checksums(directory)
     assert_refused(directory, file, "")
     assert not sprung.exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_encoder_layers": 400_000}, {"d_model": 2**30}, {"num_decoder_layers": 2}]
+)
+def test_a_configuration_of_another_size_is_refused_before_the_model_is_built(directory, change):
+    values = json.loads((directory / CONFIG_FILE).read_text())
+    (directory / CONFIG_FILE).write_text(json.dumps({**values, **change}))
+    write_checksums(directory)
+    assert_refused(directory, WEIGHTS_FILE, "holds 1")
+
+
+def test_weights_that_are_no_numbers_are_refused(directory):
+    weights = load_file(directory / WEIGHTS_FILE)
+    weights["output_weight"][3, 5] = float("nan")
+    save_file(weights, directory / WEIGHTS_FILE)
+    write_checksums(directory)
+    assert_refused(directory, WEIGHTS_FILE, "'output_weight' holds values that are no numbers")
+
+
+def test_a_pipe_in_place_of_the_configuration_is_refused_at_once(directory):
+    (directory / CONFIG_FILE).unlink()
+    os.mkfifo(directory / CONFIG_FILE)
+    assert_refused(directory, CONFIG_FILE, "not a file")

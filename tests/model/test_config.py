@@ -5,6 +5,7 @@ import pytest
 
 from dragoman_model.config import FORMAT_VERSION, ModelConfig, config_from_mapping, read_config
 from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.transformer import Transformer
 from tests.models import tiny_config
 
 MINIMAL = {"language_pairs": (("en", "de"),), "source_vocab_size": 100, "target_vocab_size": 100}
@@ -12,6 +13,7 @@ MINIMAL = {"language_pairs": (("en", "de"),), "source_vocab_size": 100, "target_
 # Field, a value that is not allowed, what the message says beside the field's name.
 REFUSED = [
     ("language_pairs", (), "empty"),
+    ("max_source_length", 10**12, "at most 65536"),
     ("language_pairs", (("en",),), "pairs of language codes"),
     ("language_pairs", (("en", ""),), "pairs of language codes"),
     ("language_pairs", (("en", 3),), "pairs of language codes"),
@@ -161,3 +163,17 @@ def test_a_bad_file_is_an_error_that_names_it_and_the_reason(content, reason, tm
         read_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "post", "num_decoder_layers": 3},
+        {"tie_output": True, "output_bias": False},
+        {"shared_vocabulary": False, "source_vocab_size": 17},
+    ],
+)
+def test_the_parameter_count_is_that_of_the_model_built(changes):
+    config = tiny_config(**changes)
+    assert config.parameter_count == sum(parameter.numel() for parameter in Transformer(config).parameters())

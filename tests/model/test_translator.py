@@ -113,7 +113,7 @@ def test_progress_adds_up_to_all_sentences(translator):
 
 
 @pytest.mark.usefixtures("no_model_calls")
-@pytest.mark.parametrize("text", ["", " ", "\n\n", "\t \u3000", " " * 10_000])
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\t \u3000", " " * 10_000, "\u200b", "\ufeff\n\ufeff "])
 def test_a_blank_text_comes_back_as_it_is_without_a_model_call(translator, text):
     translation = translator.translate([text])[0]
     assert translation.text == text
@@ -126,6 +126,15 @@ def test_a_blank_text_comes_back_as_it_is_without_a_model_call(translator, text)
 
 
 # Sentences
+
+
+def test_what_nobody_sees_is_no_sentence_and_stays_where_it_was(tiny_model, translator):
+    first, last = (translation.text for translation in translator.translate(["Lena.", "A dog."]))
+    whole, spaced = translator.translate(["\u200b\nLena.\n\ufeff\r\nA dog.", "Lena.\u200b"])
+    assert whole.text == f"\u200b\n{first}\n\ufeff\r\n{last}"
+    assert whole.sentence_count == 2
+    assert spaced.text == first  # within a sentence it is the model's to drop
+    assert [sentence.start for sentence in prepare(tiny_model, "\ufeff\nLena.").split.sentences] == [2]
 
 
 def test_sentences_are_rejoined_with_what_stood_between_them(tiny_model):

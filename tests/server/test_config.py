@@ -23,6 +23,9 @@ from dragoman_server.errors import ConfigError
         ("http", "127.0.0.1:99999"),
         ("precision", "float8"),
         ("threads", -1),
+        ("threads", 10**11),
+        ("max_text_count", 2**31),
+        ("max_text_characters", 10**30),
         ("max_batch_size", 0),
         ("max_queue_size", 0),
         ("grace_seconds", -1.0),
@@ -113,6 +116,15 @@ def test_the_file_can_be_named_in_the_environment(tmp_path: Path, monkeypatch: p
     path = tmp_path / "server.toml"
     path.write_text('model = "other"\n')
     assert run([], {"DRAGOMAN_CONFIG": str(path)}, monkeypatch).model == (tmp_path / "other",)
+
+
+def test_an_empty_variable_turns_monitoring_off_and_leaves_other_settings_alone(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = run([], {"DRAGOMAN_HTTP": "", "DRAGOMAN_LISTEN": "", "DRAGOMAN_THREADS": ""}, monkeypatch)
+    assert (config.http, config.listen, config.threads) == ("", ServerConfig().listen, 0)
+    assert run(["--http", "[::1]:0"], {"DRAGOMAN_HTTP": ""}, monkeypatch).http == "[::1]:0"
+    assert run([], {}, monkeypatch).http == ServerConfig().http
 
 
 def test_several_models_can_be_named(monkeypatch: pytest.MonkeyPatch):

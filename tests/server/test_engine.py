@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dragoman_model.batch import Plan
-from dragoman_server.engine import Engine
+from dragoman_model.plan import Plan
+from dragoman_server.engine import MAX_FAILED_STEPS, Engine
 from dragoman_server.errors import DeadlineError, DrainingError, InternalError, QueueFullError
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Call
@@ -131,6 +131,8 @@ async def test_calls_in_preparation_hold_no_more_than_the_queue_could_take(start
             pass
         with engine.hold_room(1):
             pass
+    with engine.hold_room(3):  # what was held is free again
+        pass
     assert len(await engine.submit(call(1, 1, 1))) == 3
 
 
@@ -176,6 +178,21 @@ async def test_stopping_ends_the_calls_that_still_run(start: Start, batch: FakeB
     assert not engine.is_alive
     with pytest.raises(DrainingError):  # as for a call whose texts were being prepared meanwhile
         await engine.submit(call(1))
+
+
+async def test_a_model_that_fails_at_every_step_is_given_up(start: Start, batch: FakeBatch):
+    failed = asyncio.Event()
+    engine = start(on_failure=failed.set)
+    for round_ends_well in (True, False):
+        for _ in range(MAX_FAILED_STEPS - round_ends_well):
+            assert engine.is_alive
+            batch.failure = RuntimeError()
+            with pytest.raises(InternalError):
+                await engine.submit(call(3))
+        if round_ends_well:
+            assert len(await engine.submit(call(3))) == 1  # one that succeeds and the count begins anew
+    await asyncio.wait_for(failed.wait(), 10)
+    assert not engine.is_alive
 
 
 async def test_a_broken_loop_fails_every_call_and_says_so(start: Start, batch: FakeBatch):

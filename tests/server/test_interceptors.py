@@ -21,7 +21,7 @@ from dragoman.v1 import (
     TranslationServiceStub,
     add_TranslationServiceServicer_to_server,
 )
-from dragoman_server import errors
+from dragoman_server import errors, interceptors
 from dragoman_server.interceptors import ANSWERS, CallInterceptor
 from dragoman_server.logs import current_call
 from dragoman_server.metrics import Metrics
@@ -269,6 +269,21 @@ async def test_a_passed_deadline_is_counted_as_such(stage: Stage):
     await asyncio.wait_for(stage.interceptor.wait_until_idle(), 10)
     labels = {"method": "TranslateText", "model": "en-de", "code": "DEADLINE_EXCEEDED"}
     assert stage.value("requests_total", **labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("remaining", "code"),
+    [(None, "CANCELLED"), (3.0, "CANCELLED"), (0.02, "DEADLINE_EXCEEDED"), (0.0, "DEADLINE_EXCEEDED")],
+)
+def test_a_caller_whose_clock_is_a_little_ahead_has_waited_until_its_deadline(
+    remaining: float | None, code: str
+):
+    class Context:
+        def time_remaining(self) -> float | None:
+            return remaining
+
+    error = interceptors._as_call_error(asyncio.CancelledError(), Context())
+    assert interceptors.ANSWERS[type(error)].code.name == code
 
 
 async def test_a_message_of_any_length_fits_into_the_metadata(stage: Stage):

@@ -260,6 +260,16 @@ def test_a_cancelled_call_frees_its_rows_at_the_next_step_and_is_counted():
     assert stage.value("sentences_total", finish_reason="cancelled") == 3
 
 
+@pytest.mark.parametrize(
+    ("deadline", "reason"), [(None, "cancelled"), (5.0, "cancelled"), (0.05, "deadline"), (-0.05, "deadline")]
+)
+def test_a_caller_that_leaves_at_its_deadline_is_counted_so(deadline: float | None, reason: str):
+    stage = Stage()
+    call = stage.add(50, deadline=None if deadline is None else stage.clock.now + deadline)
+    stage.scheduler.cancel(call.id)
+    assert stage.value("sentences_total", finish_reason=reason) == 1
+
+
 def test_a_call_cancelled_during_its_last_step_leaves_nothing_behind():
     stage = Stage()
     call = stage.add(1)
@@ -323,6 +333,14 @@ def test_a_translation_that_reaches_its_limit_says_so():
     (outcome,) = stage.scheduler.take_outcomes()
     assert outcome.results[0].best.finish_reason is FinishReason.LENGTH
     assert len(outcome.results[0].best.token_ids) == 4
+
+
+def test_the_time_to_the_first_token_begins_when_the_call_came_and_the_wait_when_it_was_queued():
+    stage = Stage()
+    stage.scheduler.add(Call(work=(decode(3),), arrived=stage.clock.now - 2))  # it was tokenised meanwhile
+    stage.run_until_idle()
+    assert stage.value("time_to_first_token_seconds_sum") == 2
+    assert stage.value("queue_wait_seconds_sum") == 0
 
 
 def test_waits_tokens_and_ends_are_measured():

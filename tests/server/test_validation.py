@@ -284,7 +284,6 @@ def test_violations_stay_within_what_metadata_may_hold():
 @pytest.mark.parametrize(
     ("fields", "violation"),
     [
-        ({"text": " ", "translation": "b"}, "text"),
         ({"text": "a", "translation": "b", "split": TextSplit.TEXT_SPLIT_SENTENCES}, "split"),
         (
             {"text": "a", "translation": "b", "options": {"max_decoding_length": 5}},

@@ -21,6 +21,7 @@ from dragoman_model.commands.shared import (
     one_line,
     open_model,
     option,
+    precision_option,
     print_json,
     progress_bar,
 )
@@ -78,6 +79,7 @@ from dragoman_model.translator import Translator
 @beam_size_option
 @length_penalty_option
 @device_options
+@precision_option
 @json_option
 def evaluate_command(
     model: str, recipe: Path | None, set_name: str, source: Path | None, reference: Path | None, limit: int,

@@ -38,11 +38,9 @@ def model_argument(command: _Command) -> _Command:
 
 
 def device_options(command: _Command) -> _Command:
-    """Adds the options that say where and how a model runs."""
+    """Adds the options that say where a model runs."""
     for add in (
         option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 leaves it to PyTorch."),
-        option("--precision", default="auto", type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
-               help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU."),
         option("--device", default="auto", help="auto (a GPU where there is one), cpu, cuda or cuda:N."),
     ):  # fmt: skip
         command = add(command)
@@ -58,6 +56,13 @@ length_penalty_option = option(
     type=click.FloatRange(-100, 100),
     default=1.0,
     help="Exponent a of score / length^a, by which beams' hypotheses rank.",
+)
+
+precision_option = option(
+    "--precision",
+    default="auto",
+    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+    help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU.",
 )
 
 json_option = option("--json", "as_json", is_flag=True, help="Prints one JSON object.")

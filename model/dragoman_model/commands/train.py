@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import signal
@@ -10,6 +11,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 from rich.console import Console
@@ -27,6 +29,16 @@ from dragoman_model.training.trainer import StepReport
 EXIT_INTERRUPTED = 130
 
 
+class _Minutes(click.FloatRange):
+    """A range that leaves out what is no number, which passes any comparison."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        minutes = float(super().convert(value, param, ctx))
+        if math.isnan(minutes):
+            self.fail(f"{value!r} is not a number of minutes", param, ctx)
+        return minutes
+
+
 @click.command("train")
 @click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @option(
@@ -38,19 +50,18 @@ EXIT_INTERRUPTED = 130
 @option("--resume", is_flag=True, help="Goes on with the run in the output folder.")
 @option(
     "--max-minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Minutes(min=0, min_open=True),
     help="Training time, earlier runs counted in, by whose end the learning rate falls to 0.  [default: none]",
 )
 @device_options
 @json_option
 def train_command(
-    recipe: Path, output: Path, resume: bool, max_minutes: float | None, device: str, precision: str, threads: int,
-    as_json: bool,
+    recipe: Path, output: Path, resume: bool, max_minutes: float | None, device: str, threads: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Trains a model by RECIPE.
 
     Downloads and cleans the corpus, learns a vocabulary, trains, averages the best checkpoints and writes the model. Ctrl-C
-    saves and says how to resume. The arithmetic is the recipe's; --precision does not apply.
+    saves and says how to resume. The arithmetic is the recipe's.
     """
     use_threads(threads)
     loaded = load_recipe(recipe)
@@ -62,9 +73,19 @@ def train_command(
             max_minutes=max_minutes, resume=resume, on_prepared=display.prepared,
         )  # fmt: skip
     if scores is None:
-        minutes = f" --max-minutes {max_minutes:g}" if max_minutes else ""
-        command = f"dragoman-model train {shlex.quote(str(recipe))} --output {shlex.quote(str(output))}{minutes} --resume"
-        click.echo(f"Stopped and saved. To go on: {command}", err=True)
+        words = [
+            "dragoman-model",
+            "train",
+            str(recipe),
+            "--output",
+            str(output),
+            "--resume",
+            "--device",
+            device,
+        ]
+        words += ["--threads", str(threads)] if threads else []
+        words += ["--max-minutes", f"{max_minutes:g}"] if max_minutes else []
+        click.echo(f"Stopped and saved. To go on: {shlex.join(words)}", err=True)
         return EXIT_INTERRUPTED
     shutil.copyfile(recipe, output / RECIPE_FILE)
     if as_json:

@@ -19,6 +19,7 @@ from dragoman_model.commands.shared import (
     one_line,
     open_model,
     option,
+    precision_option,
     print_json,
 )
 from dragoman_model.errors import SentenceTooLongError
@@ -43,6 +44,7 @@ _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sor
     "--num-hypotheses", type=click.IntRange(1), default=1, help="Translations shown, at most --beam-size."
 )
 @device_options
+@precision_option
 @json_option
 def translate_command(
     model: str, text: tuple[str, ...], batch_size: int, max_length: int | None, beam_size: int, length_penalty: float,
@@ -64,7 +66,7 @@ def translate_command(
         length_penalty=length_penalty,
         max_length=max_length,
     )
-    texts = iter(text) if text else _input_lines()
+    texts = _arguments(text) if text else _input_lines()
     translator = Translator(loaded, max_batch_size=batch_size)
     number = 0
     while lines := list(itertools.islice(texts, _LINES_AT_ONCE)):
@@ -82,6 +84,15 @@ def _translate(
     except SentenceTooLongError as error:
         number = first_number + (error.text_index or 0)
         raise click.ClickException(f"line {number}: {error}") from None
+
+
+def _arguments(texts: tuple[str, ...]) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # Python stands surrogates in for bytes that it cannot read
+            raise click.UsageError(f"TEXT number {number}: not valid UTF-8") from None
+        yield text
 
 
 def _input_lines() -> Iterator[str]:

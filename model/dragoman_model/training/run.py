@@ -15,7 +15,7 @@ from dragoman_model.training.corpus import Corpus, prepare
 from dragoman_model.training.evaluate import DevScores, DevSet
 from dragoman_model.training.options import training_options
 from dragoman_model.training.recipe import Recipe
-from dragoman_model.training.state import STATE_FILE, average_checkpoints
+from dragoman_model.training.state import STATE_FILE, average_checkpoints, require_state
 from dragoman_model.training.trainer import Observer, Trainer
 from dragoman_model.training.vocabulary import train_tokenizer
 from dragoman_model.transformer import Transformer
@@ -58,7 +58,12 @@ def train(
     """
     options = training_options(recipe.training)
     folder = output / TRAINING_FOLDER
-    if not resume and (folder / STATE_FILE).exists():
+    _model_config(
+        recipe, recipe.tokenizer.vocab_size
+    )  # a mistake shows now, not after the vocabulary is learnt
+    if resume:
+        require_state(folder)
+    elif (folder / STATE_FILE).exists():
         raise TrainingError(
             f"{folder / STATE_FILE}: a run is there already; add --resume to go on with it, or remove {folder}"
         )
@@ -67,7 +72,7 @@ def train(
     if not (output / TOKENIZER_FILE).exists() or not resume:
         train_tokenizer(corpus.train, recipe.tokenizer, output, recipe.augmentation)
     tokenizer = Tokenizer.load(output)
-    config = _model_config(recipe, tokenizer)
+    config = _model_config(recipe, tokenizer.vocab_size)
     (output / CONFIG_FILE).write_text(config.to_json(), encoding="utf-8")
     on_prepared(corpus, config)
     dev = DevSet(corpus.dev, tokenizer, config, options.max_batch_tokens)
@@ -116,14 +121,14 @@ def write_best_model(
     return best[1]
 
 
-def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
+def _model_config(recipe: Recipe, vocab_size: int) -> ModelConfig:
     try:
         return config_from_mapping(
             {
                 **recipe.model,
                 "language_pairs": [(recipe.source_language, recipe.target_language)],
-                "source_vocab_size": tokenizer.vocab_size,
-                "target_vocab_size": tokenizer.vocab_size,
+                "source_vocab_size": vocab_size,
+                "target_vocab_size": vocab_size,
             }
         )
     except ValueError as error:

@@ -78,6 +78,20 @@ def save_state(
     write_atomically(directory / STATE_FILE, lambda path: torch.save(content, path))
 
 
+def require_state(directory: Path) -> Path:
+    """Returns the file of a run's saved state.
+
+    Raises:
+        TrainingError: There is none.
+    """
+    path = directory / STATE_FILE
+    if not path.is_file():
+        raise TrainingError(
+            f"{path}: no such file; there is no run to resume here, start one without --resume"
+        )
+    return path
+
+
 def restore_state(
     directory: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> RunState:
@@ -86,11 +100,7 @@ def restore_state(
     Raises:
         TrainingError: There is no state, or it does not fit.
     """
-    path = directory / STATE_FILE
-    if not path.is_file():
-        raise TrainingError(
-            f"{path}: no such file; there is no run to resume here, start one without --resume"
-        )
+    path = require_state(directory)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["weights"].keys() != weights.keys():

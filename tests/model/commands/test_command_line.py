@@ -114,7 +114,9 @@ def test_a_broken_model_directory_is_one_line_and_exit_1(
         ["evaluate", "MODEL", "--source", "SOURCE"],
         ["evaluate", "MODEL"],  # carries no recipe
         ["translate", "MODEL", "--max-length", "256", "Hello"],
+        ["translate", "MODEL", "fine", "not \udcff UTF-8"],
         ["train", "no-such-recipe.toml", "--output", "x"],
+        ["train", "SOURCE", "--output", "x", "--max-minutes", "nan"],
     ],
 )
 def test_bad_usage_is_exit_2(

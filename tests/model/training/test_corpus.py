@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -84,6 +85,18 @@ def test_neither_test_nor_dev_sides_stand_in_the_training_pairs(corpus):
         for side in (0, 1):
             seen = {comparison_key(pair[side]) for pair in held_out}
             assert not seen & {comparison_key(pair[side]) for pair in corpus.train}
+
+
+def test_a_pair_that_shares_a_translation_with_the_dev_set_is_left_out(recipe, tmp_path):
+    removed = []
+    for seed in range(12):  # some of which draw one of the two pairs with "Es ist spät."
+        drawn = dataclasses.replace(recipe, corpus=dataclasses.replace(OPTIONS, seed=seed))
+        corpus = prepare(drawn, tmp_path / "cache", tmp_path / "mirror")
+        targets = {pair.target for pair in corpus.dev}
+        assert not targets & {pair.target for pair in corpus.train}
+        removed.append(corpus.counts["removed: shares a translation with the dev set"])
+    assert 1 in removed
+    assert 0 in removed
 
 
 def test_the_test_set_is_kept_as_it_is(corpus):

@@ -60,6 +60,15 @@ def test_a_model_that_copies_perfectly_scores_full_marks_where_source_and_target
     assert lower_case.bleu < 100
 
 
+def test_long_sentences_are_those_of_15_to_19_words() -> None:
+    pairs = [
+        Pair(" ".join(["word"] * length), f"ein Satz von {length} Worten") for length in (14, 15, 19, 20)
+    ]
+    report = robustness(pairs, ["nichts", pairs[1].target, pairs[2].target, "nichts"], list)
+    assert report.num_long_pairs == 2
+    assert report.long_bleu == pytest.approx(100)
+
+
 def test_numbers_count_only_where_both_sides_hold_the_same_and_the_translation_holds_them_too() -> None:
     pairs = [Pair("At 6:30", "Um 6.30 Uhr"), Pair("Twelve 12", "Zwölf"), Pair("Room 7", "Zimmer 7")]
     report = robustness(pairs, ["Um 30.6 Uhr", "12", "Zimmer 8"], list)

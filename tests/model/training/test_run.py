@@ -104,6 +104,13 @@ def test_a_changed_recipe_cannot_resume_a_run(recipe, tmp_path):
         train_recipe(changed, tmp_path, resume=True)
 
 
+def test_what_cannot_be_resumed_is_said_before_anything_is_done(recipe, tmp_path):
+    with pytest.raises(TrainingError, match="there is no run to resume here"):
+        train_recipe(recipe, tmp_path / "out", resume=True)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
@@ -117,6 +124,7 @@ def test_a_recipe_with_a_bad_table_is_refused_before_training(recipe, tmp_path, 
     with pytest.raises(RecipeError, match=message):
         train_recipe(dataclasses.replace(recipe, **tables), tmp_path / "out", observer=recorder)
     assert recorder.reports == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_minutes_are_a_limit(recipe, tmp_path):
