@@ -48,7 +48,7 @@ async def test_a_listed_model_says_what_is_in_force(server: RunningServer, model
     assert (listed.max_source_token_count, listed.max_target_token_count) == (256, 256)
     limits = response.limits
     assert (limits.max_text_count, limits.max_text_characters) == (256, 2000)
-    assert limits.max_beam_size == limits.max_num_hypotheses == limits.max_sentence_rows == 1
+    assert limits.max_beam_size == limits.max_num_hypotheses == limits.max_sentence_rows == 8
 
 
 async def test_two_servers_do_not_share_a_port(server: RunningServer, model: LoadedModel):

@@ -60,6 +60,10 @@ def translate_command(
         raise click.UsageError(
             f"--num-hypotheses is {num_hypotheses}; --beam-size {beam_size} allows as many"
         )
+    if num_hypotheses > 1 and not (text or as_json):
+        raise click.UsageError(
+            "--num-hypotheses shows several lines for a text; with standard input add --json"
+        )
     options = DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,

@@ -54,6 +54,32 @@ def test_translate_gives_the_same_from_arguments_and_from_standard_input(
     assert capsys.readouterr().out == from_arguments
 
 
+def test_beams_show_their_best_translations(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "A dog sees the house."
+    assert run(["translate", str(model), "--beam-size", "4", text]) == 0
+    best = capsys.readouterr().out.rstrip("\n")
+    assert run(["translate", str(model), "--beam-size", "4", "--num-hypotheses", "3", text]) == 0
+    lines = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert len(lines) == 3
+    assert lines[0].split("  ", 1)[1] == best
+    ranks = [float(line.split()[0]) for line in lines]
+    assert ranks == sorted(ranks, reverse=True)
+    assert run(["translate", str(model), "--beam-size", "4", "--num-hypotheses", "3", "--json", text]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    assert entry["alternatives"][0]["text"] == entry["text"]
+    assert {alternative["finish_reason"] for alternative in entry["alternatives"]} <= {"EOS", "LENGTH"}
+
+
+def test_several_translations_of_a_line_need_json(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _give_input(monkeypatch, b"Lena\nLena\n")
+    assert run(["translate", str(model), "--beam-size", "2", "--num-hypotheses", "2"]) == 2
+    _give_input(monkeypatch, b"Lena\nLena\n")
+    assert run(["translate", str(model), "--beam-size", "2", "--num-hypotheses", "2", "--json"]) == 0
+    assert len(capsys.readouterr().out.rstrip("\n").split("\n")) == 2
+
+
 def test_max_length_bounds_the_translation(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["translate", str(model), "--max-length", "3", "--json", "A dog sees the house."]) == 0
     entry = json.loads(capsys.readouterr().out)
@@ -114,6 +140,8 @@ def test_a_broken_model_directory_is_one_line_and_exit_1(
         ["evaluate", "MODEL", "--source", "SOURCE"],
         ["evaluate", "MODEL"],  # carries no recipe
         ["translate", "MODEL", "--max-length", "256", "Hello"],
+        ["translate", "MODEL", "--num-hypotheses", "2", "Hello"],
+        ["translate", "MODEL", "--beam-size", "0", "Hello"],
         ["translate", "MODEL", "fine", "not \udcff UTF-8"],
         ["train", "no-such-recipe.toml", "--output", "x"],
         ["train", "SOURCE", "--output", "x", "--max-minutes", "nan"],
