@@ -295,7 +295,7 @@ def random_sequence(rng, sources, index):
 
 def test_a_sentence_gets_the_same_hypotheses_whatever_it_shares_the_batch_with(tiny_model, sources):
     rng = random.Random(11)
-    sequences = [random_sequence(rng, sources, index) for index in range(120)]
+    sequences = [random_sequence(rng, sources, index) for index in range(200)]
     alone = {s.id: decode_together(tiny_model.transformer, [s])[s.id] for s in sequences}
     batch = RunningBatch(tiny_model.transformer)
     waiting, running, removed, together = list(sequences), {}, set(), {}
