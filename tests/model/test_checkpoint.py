@@ -242,7 +242,7 @@ def change_weights(directory, change):
             lambda weights: weights.update({"output_weight": weights["output_weight"].T.contiguous()}),
             "tensor 'output_weight' is (16, 384), config.json makes it (384, 16)",
         ),
-        (lambda weights: weights.clear(), "lacks tensor"),
+        (lambda weights: weights.clear(), "holds 0 parameters"),
     ],
     ids=["missing", "extra", "broadcastable", "transposed", "none"],
 )
@@ -280,9 +280,7 @@ def test_nothing_is_ever_unpickled(directory, tmp_path, file, write):
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize(
-    "change", [{"num_encoder_layers": 400_000}, {"d_model": 2**30}, {"num_decoder_layers": 2}]
-)
+@pytest.mark.parametrize("change", [{"num_encoder_layers": 400_000}, {"d_model": 2**30}])
 def test_a_configuration_of_another_size_is_refused_before_the_model_is_built(directory, change):
     values = json.loads((directory / CONFIG_FILE).read_text())
     (directory / CONFIG_FILE).write_text(json.dumps({**values, **change}))
