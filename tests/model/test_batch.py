@@ -257,13 +257,22 @@ def test_statistics_count_rows_and_tokens(batch, sources):
 def test_half_precision_runs_every_path_with_float32_results(tiny_model, sources, dtype):
     exact, half = (copy.deepcopy(tiny_model.transformer) for _ in range(2))
     half.to(dtype)
-    first = tuple(Sequence(id=i, source_ids=sources[i], max_length=20, min_length=3) for i in range(3))
-    late = (Sequence(id=3, source_ids=sources[3], max_length=20, min_length=3),)
+    kinds = [
+        at_least(3),
+        DecodingOptions(beam_size=3, num_hypotheses=2),
+        DecodingOptions(sampling_topk=0, sampling_topp=0.9, num_hypotheses=2, seed=1),
+    ]
+    sequences = [Sequence(id=i, source_ids=sources[i], max_length=20, options=kinds[i % 3]) for i in range(7)]
     for transformer in (exact, half):
         batch = RunningBatch(transformer)
-        tokens = [batch.run(Plan(admit=admit)).tokens for admit in (first, late, ())]
-        assert [len(step) for step in tokens] == [3, 4, 4]
-        assert all(math.isfinite(output.log_probability) for step in tokens for output in step)
+        finished = batch.run(Plan(admit=tuple(sequences[:4]))).finished
+        finished += batch.run(Plan(admit=tuple(sequences[4:]))).finished
+        while batch.num_rows:
+            finished += batch.run(Plan()).finished
+        assert sorted(sentence.id for sentence in finished) == list(range(7))
+        for sentence in finished:
+            assert len(sentence.hypotheses) == kinds[sentence.id % 3].num_hypotheses
+            assert all(math.isfinite(p) for one in sentence.hypotheses for p in one.log_probabilities)
     forced = ForcedDecode(id=0, source_ids=sources[0], target_ids=(300, 310, 320, 2))
     expected, actual = (RunningBatch(t).run(Plan(attend=(forced,))).attentions[0] for t in (exact, half))
     torch.testing.assert_close(actual.cross, expected.cross, rtol=0, atol=0.05)
