@@ -151,8 +151,8 @@ class DecoderLayer(nn.Module):
 
         def attend_to_steps(h: Tensor) -> Tensor:
             attention = self.self_attention
-            queries = attention.project_queries(h).split(sizes)
-            keys, values = (projected.split(sizes) for projected in attention.project_keys_values(h))
+            queries = parted(attention.project_queries(h), sizes)
+            keys, values = (parted(projected, sizes) for projected in attention.project_keys_values(h))
             heads = [
                 fused_attention(q, *group.cache.rows.append(layer, k, v), group.self_mask)
                 for group, q, k, v in zip(groups, queries, keys, values, strict=True)
@@ -162,11 +162,15 @@ class DecoderLayer(nn.Module):
         def attend_to_source(h: Tensor) -> Tensor:
             attention = self.cross_attention
             heads = []
-            for group, q in zip(groups, attention.project_queries(h).split(sizes), strict=True):
+            for group, q in zip(groups, parted(attention.project_queries(h), sizes), strict=True):
                 # The rows of a sentence are so many queries to the same keys: (N, H, W, K).
-                q = q.unflatten(0, (-1, group.cache.width)).squeeze(3).transpose(1, 2)
+                width = group.cache.width
+                if width > 1:
+                    q = q.unflatten(0, (-1, width)).squeeze(3).transpose(1, 2)
                 out = fused_attention(q, *group.cache.cross(layer), group.cross_mask)
-                heads.append(out.transpose(1, 2).flatten(0, 1).unsqueeze(2))  # (R, H, 1, K)
+                if width > 1:
+                    out = out.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+                heads.append(out)  # (R, H, 1, K)
             return attention.merge_heads(joined(heads))
 
         x = self.self_attention_residual(x, attend_to_steps)
@@ -186,6 +190,11 @@ class StepGroup(NamedTuple):
     cache: DecoderCache
     self_mask: Tensor
     cross_mask: Tensor
+
+
+def parted(rows: Tensor, sizes: SequenceOf[int]) -> SequenceOf[Tensor]:
+    """Returns rows in parts of the given sizes: `joined` undone."""
+    return (rows,) if len(sizes) == 1 else rows.split(sizes)
 
 
 def joined(parts: SequenceOf[Tensor]) -> Tensor:
