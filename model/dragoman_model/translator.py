@@ -239,7 +239,7 @@ class Translator:
         sentences: bool = True,
         options: DecodingOptions | None = None,
         target_prefixes: Sequence[str] = (),
-        on_finished: Callable[[int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> list[TextTranslation]:
         """Returns one translation for each text, in order.
 
@@ -248,7 +248,7 @@ class Translator:
             sentences: False takes each text as one sentence.
             options: How to search; None is greedy search. ``max_length`` holds up to the model's own limit.
             target_prefixes: Nothing, or for each text what its translation starts with.
-            on_finished: Called with the number of sentences that a step finished.
+            on_progress: Called after a step that finished sentences, with how many are done and how many there are.
 
         Raises:
             SentenceTooLongError: A sentence has more tokens than the model takes; nothing was translated.
@@ -273,7 +273,7 @@ class Translator:
             for text in prepared
             for index in range(len(text.source_ids))
         ]
-        results = iter(self.decode(sources, options=options, prefixes=prefixes, on_finished=on_finished))
+        results = iter(self.decode(sources, options=options, prefixes=prefixes, on_progress=on_progress))
         return [
             assemble(self._model, text, list(itertools.islice(results, len(text.source_ids))))
             for text in prepared
@@ -285,7 +285,7 @@ class Translator:
         *,
         options: DecodingOptions | None = None,
         prefixes: Sequence[tuple[int, ...]] = (),
-        on_finished: Callable[[int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> list[tuple[Hypothesis, ...]]:
         """Returns each tokenised sentence's hypotheses, best first, in the order of the sentences.
 
@@ -308,8 +308,8 @@ class Translator:
             )
             finished = batch.run(Plan(admit=sequences)).finished
             results.update((sentence.id, sentence.hypotheses) for sentence in finished)
-            if on_finished and finished:
-                on_finished(len(finished))
+            if on_progress and finished:
+                on_progress(len(results), len(sources))
         return [results[index] for index in range(len(sources))]
 
     def _sequence(

@@ -103,10 +103,15 @@ def test_no_texts_are_no_translations(translator):
 
 
 def test_progress_adds_up_to_all_sentences(translator):
-    finished = []
-    translations = translator.translate(mixed_texts(), on_finished=finished.append)
-    assert sum(finished) == sum(t.sentence_count for t in translations)
-    assert all(finished)
+    reports = []
+    translations = translator.translate(
+        mixed_texts(), on_progress=lambda done, total: reports.append((done, total))
+    )
+    num_sentences = sum(t.sentence_count for t in translations)
+    assert [total for _, total in reports] == [num_sentences] * len(reports)
+    done = [done for done, _ in reports]
+    assert done == sorted(set(done))
+    assert done[-1] == num_sentences
 
 
 # Blank texts

@@ -145,9 +145,11 @@ def _translate(
     model: LoadedModel, texts: Sequence[str], batch_size: int, options: DecodingOptions
 ) -> list[str]:
     with progress_bar("sentences") as bar:
-        task = bar.add_task("translating", total=len(texts))
+        task = bar.add_task("translating", total=None)
         translations = Translator(model, max_batch_size=batch_size).translate(
-            texts, options=options, on_finished=lambda count: bar.advance(task, count)
+            texts,
+            options=options,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     return [translation.text for translation in translations]
 
