@@ -7,6 +7,9 @@ import math
 import secrets
 from dataclasses import dataclass
 
+# A wider exponent takes the powers of a model's longest length (`config.MAX_LENGTH`, 2^16) out of what a float holds.
+MAX_LENGTH_PENALTY = 50
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
@@ -18,7 +21,7 @@ class DecodingOptions:
         beam_size: Hypotheses kept at each step, 1 or more; 1 is greedy search.
         num_hypotheses: Hypotheses returned, 1 to ``beam_size``; when sampling, samples drawn.
         length_penalty: Exponent α of Σ log p / L^α, by which hypotheses rank (L with end-of-sentence); 0 ranks by plain
-            sums, and a negative one likes short hypotheses. From -100 to 100.
+            sums, and a negative one likes short hypotheses. At most ``MAX_LENGTH_PENALTY`` either way.
         repetition_penalty: Divides the positive logits of tokens already written and multiplies the negative ones
             (Keskar et al. 2019), 1 or more; 1 is off.
         no_repeat_ngram_size: No n-gram of this many tokens is written twice; 0 is off.
@@ -52,8 +55,12 @@ class DecodingOptions:
             ("sampling_topk", 0),
         ):
             _check(name, getattr(self, name), getattr(self, name) >= least, f"{least} or more")
-        # Wider, and 256^α leaves what a float holds.
-        _check("length_penalty", self.length_penalty, abs(self.length_penalty) <= 100, "from -100 to 100")
+        _check(
+            "length_penalty",
+            self.length_penalty,
+            abs(self.length_penalty) <= MAX_LENGTH_PENALTY,
+            f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}",
+        )
         _check("sampling_topp", self.sampling_topp, 0 < self.sampling_topp <= 1, "above 0 and at most 1")
         _check("sampling_temperature", self.sampling_temperature, self.sampling_temperature > 0, "above 0")
         if self.max_length is not None:

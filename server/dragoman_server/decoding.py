@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dragoman.v1 import DecodingOptions as OptionsMessage
-from dragoman_model.options import DecodingOptions
+from dragoman_model.options import MAX_LENGTH_PENALTY, DecodingOptions
 from dragoman_server.findings import Findings
 from dragoman_server.limits import CallLimits
 
@@ -27,7 +27,7 @@ def check_options(message: OptionsMessage, limits: CallLimits, findings: Finding
         if name in rules:
             is_allowed, allowed = rules[name]
             if not is_allowed(value):
-                findings.refuse(f"options.{name}", f"{value:g} given; must be {allowed}")
+                findings.refuse(f"options.{name}", f"{_shown(value)} given; must be {allowed}")
                 sound = False
         asked[_RENAMED.get(name, name)] = value
     if not sound or not _check_together(asked, limits, findings):
@@ -44,7 +44,10 @@ def _rules(limits: CallLimits) -> dict[str, _Rule]:
             lambda value: 1 <= value <= limits.max_num_hypotheses,
             f"1 to {limits.max_num_hypotheses}",
         ),
-        "length_penalty": (lambda value: abs(value) <= 100, "a number from -100 to 100"),
+        "length_penalty": (
+            lambda value: abs(value) <= MAX_LENGTH_PENALTY,
+            f"a number from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}",
+        ),
         "repetition_penalty": (
             lambda value: math.isfinite(value) and value >= 1,
             "a number, at least 1",
@@ -85,3 +88,8 @@ def _check_together(asked: dict[str, Any], limits: CallLimits, findings: Finding
             f"{rows} given; one sentence may take at most {limits.max_sentence_rows} rows of the batch",
         )
     return len(findings.invalid) == before
+
+
+def _shown(value: float) -> str:
+    """Returns an integer in full and any other number in six digits."""
+    return str(value) if isinstance(value, int) else f"{value:g}"

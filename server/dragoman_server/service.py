@@ -62,24 +62,26 @@ class TranslationService(TranslationServiceServicer):
         _check_lengths(served, asked.options)
         options = asked.options.with_seed()
         num_texts = sum(1 for text in asked.texts if text.strip())
+        num_characters = sum(map(len, (*asked.texts, *asked.target_prefixes)))
         _check_size("texts", num_texts, served)
         with served.engine.hold_room(num_texts):
             prepared = await _off_loop(
-                sum(map(len, asked.texts)),
+                num_characters,
                 lambda: _prepare_texts(
                     served, "texts", asked.texts, split=asked.split, target_prefixes=asked.target_prefixes
                 ),
             )
         results = await self._decode(served, prepared, options, context)
         translations = await _off_loop(
-            sum(map(len, asked.texts)), lambda: _assemble_texts(served, prepared, results)
-        )
-        served.metrics.count_sentences("blank", sum(1 for text in translations if text.finish_reason is None))
-        return TranslateTextResponse(
-            translations=[
+            num_characters * options.num_hypotheses,
+            lambda: [
                 translation_message(text, options, include_tokens=asked.include_tokens)
-                for text in translations
+                for text in _assemble_texts(served, prepared, results)
             ],
+        )
+        served.metrics.count_sentences("blank", sum(1 for text in prepared if not text.source_ids))
+        return TranslateTextResponse(
+            translations=translations,
             model=served.name,
             model_digest=served.model.digest,
         )

@@ -96,7 +96,7 @@ def _check_prefixes(request: TranslateTextRequest, limits: CallLimits, findings:
             "target_prefixes", f"{len(prefixes)} given for {len(request.texts)} texts; one each, or none"
         )
         return ()
-    for index, prefix in enumerate(prefixes):
+    for index, prefix in enumerate(prefixes[: limits.max_text_count]):  # more texts are refused already
         _check_text(f"target_prefixes[{index}]", prefix, limits, findings)
     return prefixes or ("",) * len(request.texts)
 

@@ -1,5 +1,6 @@
 """The batch's beam search against the textbook's, against an exhaustive one, and against itself in other company."""
 
+import math
 import random
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 from benchmarks import textbook
 
 from dragoman_model.batch import RunningBatch
-from dragoman_model.options import DecodingOptions
+from dragoman_model.beams import normalized
+from dragoman_model.config import MAX_LENGTH as LONGEST
+from dragoman_model.options import MAX_LENGTH_PENALTY, DecodingOptions
 from dragoman_model.plan import FinishReason, Plan, Sequence
 from dragoman_model.transformer import Transformer
 from tests.model.made_up import made_up_pairs
@@ -226,6 +229,12 @@ def test_a_search_that_may_go_nowhere_ends(toy):
         (best,) = decode_together(toy, [sequence])[0]
         assert sorted(best.token_ids) == list(range(6))
         assert best.token_ids[-1] == 2
+
+
+@pytest.mark.parametrize("alpha", [-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY])
+def test_ranks_are_numbers_up_to_the_longest_length_and_the_widest_exponent(alpha):
+    worse, better = (normalized(total, LONGEST, float(alpha)) for total in (-1e6, -1e-6))
+    assert -math.inf < worse < better < 0
 
 
 # Early stopping

@@ -10,7 +10,7 @@ from dragoman_model.options import DecodingOptions
         ({"num_hypotheses": 0, "beam_size": 2}, "num_hypotheses is 0"),
         ({"num_hypotheses": 3, "beam_size": 2}, "num_hypotheses is 3; it must be at most beam_size, 2"),
         ({"length_penalty": float("nan")}, "length_penalty is nan"),
-        ({"length_penalty": -101}, "length_penalty is -101; it must be from -100 to 100"),
+        ({"length_penalty": -51}, "length_penalty is -51; it must be from -50 to 50"),
         ({"repetition_penalty": 0.5}, "repetition_penalty is 0.5; it must be 1 or more"),
         ({"repetition_penalty": float("inf")}, "repetition_penalty is inf"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size is -1"),

@@ -89,7 +89,7 @@ _OPTIONS_INVALID: list[tuple[str, Any]] = [
     ("options.num_hypotheses", 2),  # of one beam
     ("options.num_hypotheses", 6),
     ("options.length_penalty", float("nan")),
-    ("options.length_penalty", 101.0),
+    ("options.length_penalty", 51.0),
     ("options.repetition_penalty", float("inf")),
     ("options.repetition_penalty", 0.9),
     ("options.no_repeat_ngram_size", -1),
@@ -260,6 +260,12 @@ def test_characters_are_code_points():
 def test_a_long_text_is_named_with_its_index_length_and_limit():
     with pytest.raises(InvalidArgumentError, match=r"texts\[1\]: 11 characters; at most 10 allowed"):
         validate_translate_text(TranslateTextRequest(texts=["a", "b" * 11]), LIMITS)
+
+
+def test_an_integer_at_fault_is_shown_in_full():
+    request = TranslateTextRequest(texts=["a"], options={"beam_size": 2**31 - 1})
+    with pytest.raises(InvalidArgumentError, match="2147483647 given; must be 1 to 6"):
+        validate_translate_text(request, LIMITS)
 
 
 def test_all_fields_at_fault_are_named_together():

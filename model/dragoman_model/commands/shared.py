@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
+from dragoman_model.options import MAX_LENGTH_PENALTY
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -47,13 +49,23 @@ def device_options(command: _Command) -> _Command:
     return command
 
 
+class _Number(click.FloatRange):
+    """A number in a range, which NaN is not, though no comparison says so."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
 beam_size_option = option(
     "--beam-size", type=click.IntRange(1), default=1, help="Hypotheses kept at each step; 1 is greedy search."
 )
 
 length_penalty_option = option(
     "--length-penalty",
-    type=click.FloatRange(-100, 100),
+    type=_Number(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
     default=1.0,
     help="Exponent a of score / length^a, by which beams' hypotheses rank.",
 )

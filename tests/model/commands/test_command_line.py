@@ -142,6 +142,8 @@ def test_a_broken_model_directory_is_one_line_and_exit_1(
         ["translate", "MODEL", "--max-length", "256", "Hello"],
         ["translate", "MODEL", "--num-hypotheses", "2", "Hello"],
         ["translate", "MODEL", "--beam-size", "0", "Hello"],
+        ["translate", "MODEL", "--length-penalty", "nan", "Hello"],
+        ["translate", "MODEL", "--length-penalty", "51", "Hello"],
         ["translate", "MODEL", "fine", "not \udcff UTF-8"],
         ["train", "no-such-recipe.toml", "--output", "x"],
         ["train", "SOURCE", "--output", "x", "--max-minutes", "nan"],
