@@ -106,11 +106,9 @@ class RowCache:
         self._num_steps += 1
 
     def copy(self, sources: Tensor, targets: Tensor) -> None:
-        """Overwrites rows ``targets`` with what rows ``sources`` held before the call."""
+        """Overwrites rows ``targets`` with what rows ``sources``, at the same step, held before the call."""
         held = self._keys_values[..., : self._num_steps, :]
         held.index_copy_(2, targets, held.index_select(2, sources))
-        if not self._is_even:
-            self.lengths[targets] = self.lengths[sources]
 
     def select(self, rows: Tensor) -> None:
         """Keeps only ``rows``, indices in the new order, and lets go of columns that no row left uses."""
