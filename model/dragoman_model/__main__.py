@@ -30,11 +30,26 @@ class _LazyGroup(click.Group):
         try:
             module = importlib.import_module(f"dragoman_model.commands.{cmd_name}")
         except ModuleNotFoundError as error:
-            raise click.ClickException(
-                f"{cmd_name} needs {error.name}, which is not installed: pip install 'dragoman[server,train]'"
-            ) from None
+            return _refusal(cmd_name, error.name)
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+
+def _refusal(name: str, missing: str | None) -> click.Command:
+    """Returns what stands for a command that lacks a package: help lists it, and running it says what to install."""
+
+    def refuse() -> NoReturn:
+        raise click.ClickException(
+            f"{name} needs {missing}, which is not installed: pip install 'dragoman[train]'"
+        )
+
+    return click.Command(
+        name,
+        callback=refuse,
+        short_help=f"Needs {missing}: pip install 'dragoman[train]'",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

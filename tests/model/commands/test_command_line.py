@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -18,6 +19,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _give_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_commands_that_lack_a_package_are_listed_and_say_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = "dragoman_model.commands.evaluate"
+    monkeypatch.setitem(sys.modules, missing, None)  # what makes its import fail
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"evaluate   Needs {missing}" in shown
+    assert "translate  Translates" in shown
+    assert run(["evaluate", "models/en-de", "--limit", "3"]) == 1
+    assert capsys.readouterr().err == (
+        f"Error: evaluate needs {missing}, which is not installed: pip install 'dragoman[train]'\n"
+    )
 
 
 def test_info_says_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
