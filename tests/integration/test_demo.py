@@ -75,9 +75,12 @@ def test_kept_server_answers_at_the_printed_address_until_it_is_stopped_as_print
         address = re.search(r"export DRAGOMAN_SERVER=(\S+)", output)
         server = re.search(r"Stop it with: kill (\d+)", output)
         assert address is not None
+        watch = re.search(r"dragoman (status --watch .*)", output)
         assert server is not None
+        assert watch is not None
 
         subprocess.run([DRAGOMAN, "status", "--server", address[1]], check=True, capture_output=True)
+        subprocess.run([DRAGOMAN, *watch[1].split(), "--count", "1"], check=True, capture_output=True)
         ended = os.pidfd_open(int(server[1]))
         os.kill(int(server[1]), signal.SIGTERM)
 
