@@ -194,6 +194,10 @@ def _message(code: grpc.StatusCode, text: str, details: _Details, address: str, 
             return f"the name in {address} cannot be resolved; check the address"
         if "handshake" in text.lower():
             return f"no TLS with the server at {address}: it speaks none, or shows a certificate that is not trusted"
+        if "parsing HTTP/2" in text:
+            return (
+                f"what answers at {address} speaks no gRPC; give the server's gRPC address, not its HTTP one"
+            )
         if text.startswith(("failed to connect", "connections to all backends")):
             return f"no server answers at {address}; start one with `dragoman-server`"
         return f"the server at {address} is unavailable: {text or 'the connection was lost'}"
@@ -213,10 +217,12 @@ def _is_too_large(code: grpc.StatusCode, text: str, details: _Details) -> bool:
 
 
 def _shift_text_indices(text: str, offset: int) -> str:
-    """Counts ``texts[i]`` from the caller's first text: a long list goes out in several calls."""
+    """Counts ``texts[i]`` and their prefixes from the caller's first text: a long list goes out in several calls."""
     if not offset:
         return text
-    return re.sub(r"\btexts\[(\d+)\]", lambda match: f"texts[{int(match[1]) + offset}]", text)
+    return re.sub(
+        r"\b(texts|target_prefixes)\[(\d+)\]", lambda match: f"{match[1]}[{int(match[2]) + offset}]", text
+    )
 
 
 def _as_text(value: str | bytes | None) -> str | None:

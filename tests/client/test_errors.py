@@ -119,6 +119,11 @@ class _Call(grpc.RpcError):
         ),
         (
             grpc.StatusCode.UNAVAILABLE,
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:1: Failed parsing HTTP/2",
+            "what answers at host:1 speaks no gRPC; give the server's gRPC address, not its HTTP one",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
             "DNS resolution failed for host:1",
             "the name in host:1 cannot be resolved; check the address",
         ),
