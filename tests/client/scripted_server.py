@@ -76,12 +76,12 @@ class ScriptedService(v1.TranslationServiceServicer):
             context.set_trailing_metadata(trailers)
             context.abort_with_status(_with_trailers(status, trailers))
         return v1.TranslateTextResponse(
-            translations=[self._translation(text, request.output.include_tokens) for text in request.texts],
+            translations=[self._translation(text, request) for text in request.texts],
             model="en-de",
             model_digest=DIGEST,
         )
 
-    def _translation(self, text: str, include_tokens: bool) -> v1.Translation:
+    def _translation(self, text: str, request: v1.TranslateTextRequest) -> v1.Translation:
         if not text.strip():
             return v1.Translation(text=text, finish_reason=v1.FinishReason.FINISH_REASON_BLANK)
         result = self.script.translate(text)
@@ -94,11 +94,25 @@ class ScriptedService(v1.TranslationServiceServicer):
             target_token_count=3,
             sentence_count=1,
         )
-        if include_tokens:
+        if request.output.include_tokens:
             translation.tokens.add(
                 piece="▁" + result, log_probability=-0.25, span=v1.TextSpan(start=0, end=len(result))
             )
             translation.tokens.add(piece="</s>", log_probability=-0.125)
+        if request.options.num_hypotheses > 1:
+            for index in range(request.options.num_hypotheses):
+                translation.alternatives.add(
+                    text=result + "'" * index,
+                    finish_reason=v1.FinishReason.FINISH_REASON_LENGTH
+                    if index
+                    else self.script.finish_reason,
+                    score=-1.5 * (index + 1),
+                    normalized_score=-0.5 * (index + 1),
+                    target_token_count=3,
+                    tokens=translation.tokens,
+                )
+        if request.options.HasField("seed"):
+            translation.seed = request.options.seed
         return translation
 
     def DumpAttention(

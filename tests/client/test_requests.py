@@ -69,6 +69,21 @@ def test_every_argument_reaches_the_request() -> None:
     )
 
 
+def test_each_prefix_travels_with_its_text() -> None:
+    texts = [f"text {number}" for number in range(300)]
+    prefixes = [f"prefix {number}" for number in range(300)]
+
+    chunks = chunks_of(texts, target_prefixes=prefixes)
+
+    assert [len(chunk.request.target_prefixes) for chunk in chunks] == [256, 44]
+    assert [prefix for chunk in chunks for prefix in chunk.request.target_prefixes] == prefixes
+
+
+def test_prefixes_that_are_not_one_for_each_text_are_a_value_error() -> None:
+    with pytest.raises(ValueError, match="1 target prefixes for 2 texts"):
+        chunks_of(["a", "b"], target_prefixes=["Das"])
+
+
 def test_plain_request_says_no_more_than_its_text() -> None:
     [(request, _)] = chunks_of(["a"])
 

@@ -13,6 +13,7 @@ from dragoman_client import (
     DeadlineExceededError,
     DecodingOptions,
     FinishReason,
+    Hypothesis,
     InvalidRequestError,
     LanguagePair,
     ScoredToken,
@@ -77,16 +78,17 @@ def test_long_list_comes_back_in_order_through_several_calls(server: ScriptedSer
     assert [len(request.texts) for request in server.script.requests] == [256, 256, 88]
 
 
-def test_error_in_a_later_call_names_the_callers_text(server: ScriptedServer) -> None:
+@pytest.mark.parametrize("field", ["texts", "target_prefixes"])
+def test_error_in_a_later_call_names_the_callers_text(server: ScriptedServer, field: str) -> None:
     def refuse_second_call(request: v1.TranslateTextRequest) -> None:
         if request.texts[0] == "text 256":
-            message = "texts[3]: 300 tokens, at most 256"
+            message = f"{field}[3]: 300 tokens, at most 256"
             server.script.failures.append(
                 failure(
                     grpc.StatusCode.INVALID_ARGUMENT,
                     message,
                     reason="INVALID_ARGUMENT",
-                    violations={"texts[3]": "300 tokens"},
+                    violations={f"{field}[3]": "300 tokens"},
                 )
             )
 
@@ -94,11 +96,27 @@ def test_error_in_a_later_call_names_the_callers_text(server: ScriptedServer) ->
 
     with (
         Translator(server.address) as translator,
-        pytest.raises(InvalidRequestError, match=r"texts\[259\]") as caught,
+        pytest.raises(InvalidRequestError, match=rf"{field}\[259\]") as caught,
     ):
         translator.translate([f"text {number}" for number in range(300)])
 
-    assert caught.value.field_violations[0].field == "texts[259]"
+    assert caught.value.field_violations[0].field == f"{field}[259]"
+
+
+def test_several_hypotheses_come_best_first_with_the_seed_that_drew_them(server: ScriptedServer) -> None:
+    options = DecodingOptions(sampling_topk=0, num_hypotheses=2, seed=0)
+
+    with Translator(server.address) as translator:
+        plain = translator.translate("Hi")
+        drawn = translator.translate("Hi", options=options, include_tokens=True)
+
+    assert (plain.alternatives, plain.seed) == ((), None)
+    assert drawn.seed == 0
+    assert drawn.alternatives == (
+        Hypothesis("<Hi>", FinishReason.EOS, -1.5, -0.5, 3, drawn.tokens),
+        Hypothesis("<Hi>'", FinishReason.LENGTH, -3.0, -1.0, 3, drawn.tokens),
+    )
+    assert [str(alternative) for alternative in drawn.alternatives] == ["<Hi>", "<Hi>'"]
 
 
 def test_options_travel(server: ScriptedServer) -> None:

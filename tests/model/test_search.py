@@ -164,6 +164,10 @@ def test_the_fewest_that_hold_the_probability_are_sampled(top_p, kept):
     torch.testing.assert_close(shares[order], expected, rtol=0, atol=1 / 4000)
 
 
+def test_tokens_that_hold_just_the_probability_are_enough():
+    assert drawn_shares(torch.zeros(1, 4), top_p=0.5).tolist() == [0.5, 0.5, 0.0, 0.0]
+
+
 def test_the_probability_counts_among_the_likeliest_alone():
     probabilities = torch.tensor([[0.3, 0.28, 0.22, 0.2]], dtype=torch.float64)
     # Of 0.3 and 0.28 the first holds 0.517.

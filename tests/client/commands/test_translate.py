@@ -247,3 +247,9 @@ def test_several_translations_of_a_line_need_json(dragoman: Dragoman) -> None:
 
     assert result.exit_code == 2
     assert "--json" in result.stderr
+
+
+def test_several_translations_of_a_text_are_shown_best_first_with_their_scores(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "Hi", "--beam-size", "2", "--num-hypotheses", "2")
+
+    assert result.lines == ["<Hi>", "   -0.5000  <Hi>", "   -1.0000  <Hi>'"]
