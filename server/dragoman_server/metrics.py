@@ -68,7 +68,9 @@ class Metrics:
             "source_tokens", "Source tokens read, end-of-sentence included.", "model"
         )
         self.target_tokens = counter(
-            "target_tokens", "Target tokens made, end-of-sentence included.", "model"
+            "target_tokens",
+            "Target tokens made, end-of-sentence included; of several hypotheses the best one's.",
+            "model",
         )
         self.waiting_requests = gauge("waiting_requests", "Sentences that wait for a row.", "model")
         self.queue_slots = gauge("queue_slots", "Sentences that may wait.", "model")
