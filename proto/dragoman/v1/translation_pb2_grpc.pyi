@@ -3,9 +3,9 @@
 isort:skip_file
 The wire contract of dragoman.
 
-Only what works is here. Numbers that are missing from a message belong to fields that come later: nothing is ever
-renumbered or reused. A request field that this server cannot serve yet is refused with UNIMPLEMENTED and a
-google.rpc.BadRequest that names the field; it is never ignored.
+Numbers that are missing from a message belong to fields that come later: nothing is ever renumbered or reused. A request
+field that this server cannot serve yet is marked so, and refused with UNIMPLEMENTED and a google.rpc.BadRequest that
+names the field; it is never ignored.
 """
 
 from collections import abc as _abc
