@@ -123,11 +123,18 @@ async def test_calls_of_all_kinds_run_beside_each_other_and_disturb_none(server:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-async def test_translations_start_with_their_prefixes(server: RunningServer, beam_size: int):
+async def test_translations_start_with_their_prefixes(
+    server: RunningServer, model: LoadedModel, beam_size: int
+):
     prefixes = ["Das Haus", "Ein Hund", "Der", ""]
     options = {"beam_size": beam_size}
     forced = await translate(server, TEXTS, options, target_prefixes=prefixes)
     free = await translate(server, TEXTS, options)
+    # Of several sentences the first alone has the prefix.
+    alone = Translator(model).translate(
+        TEXTS, options=DecodingOptions(beam_size=beam_size), target_prefixes=prefixes
+    )
+    assert [t.text for t in forced] == [t.text for t in alone]
     for translation, prefix in zip(forced[:2], prefixes, strict=False):
         assert translation.text.startswith(prefix)
     assert [t.text for t in forced[2:]] == [t.text for t in free[2:]]

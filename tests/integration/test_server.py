@@ -112,6 +112,8 @@ async def test_a_least_length_above_the_default_limit_is_kept_to(server: Running
         ({"texts": ["a"], "source_language_code": "e!"}, "INVALID_ARGUMENT", "source_language_code", ["e!"]),
         ({"texts": ["a"], "options": {"max_decoding_length": 256}}, "INVALID_ARGUMENT",
          "options.max_decoding_length", ["256", "255"]),
+        ({"texts": ["a"], "options": {"min_decoding_length": 256}}, "INVALID_ARGUMENT",
+         "options.min_decoding_length", ["256", "255"]),
         ({"texts": ["a"], "options": {"beam_size": 9}}, "INVALID_ARGUMENT", "options.beam_size", ["9", "1 to 8"]),
         ({"texts": ["a"], "options": {"num_hypotheses": 2}}, "INVALID_ARGUMENT", "options.num_hypotheses", ["2"]),
         ({"texts": ["a"], "target_prefixes": ["Das"] * 2}, "INVALID_ARGUMENT", "target_prefixes", ["2", "1 texts"]),
