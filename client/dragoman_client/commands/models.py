@@ -11,7 +11,11 @@ from dragoman_client.commands.shared import option, shared, shared_options
 @option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @shared_options
 def models(as_json: bool) -> None:
-    """Lists the served models, their languages and limits."""
+    """Lists the served models, their languages and limits.
+
+    LAYERS are the encoder's + the decoder's; TOKENS is the longest source sentence; DIGEST starts the SHA-256 of the
+    weights.
+    """
     with shared().translator() as translator:
         listed = translator.models()
     if as_json:
