@@ -50,6 +50,7 @@ async def test_beams_find_what_the_model_alone_finds(server: RunningServer, mode
         assert [other.score for other in ours.alternatives] == pytest.approx(
             [other.score for other in alone.alternatives], abs=1e-4
         )
+        assert not any(other.tokens for other in ours.alternatives)
 
 
 async def test_the_first_alternative_is_the_translation(server: RunningServer):

@@ -262,6 +262,13 @@ def test_a_long_text_is_named_with_its_index_length_and_limit():
         validate_translate_text(TranslateTextRequest(texts=["a", "b" * 11]), LIMITS)
 
 
+def test_prefixes_of_too_many_texts_are_not_looked_at():
+    request = TranslateTextRequest(texts=["a"] * 4, target_prefixes=["", "", "", "a" * 11])
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate_translate_text(request, LIMITS)
+    assert violated(caught.value) == "texts"
+
+
 def test_an_integer_at_fault_is_shown_in_full():
     request = TranslateTextRequest(texts=["a"], options={"beam_size": 2**31 - 1})
     with pytest.raises(InvalidArgumentError, match="2147483647 given; must be 1 to 6"):
