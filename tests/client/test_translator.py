@@ -154,7 +154,7 @@ def test_timeout_of_the_call_counts_and_reaches_the_server(server: ScriptedServe
         released.set()
 
     assert 40 < server.script.deadlines[0] < 55
-    assert server.script.deadlines[1] <= 0.2
+    assert server.script.deadlines[1] < 0.3  # gRPC rounds up
 
 
 def test_metadata_travels_with_every_call(server: ScriptedServer) -> None:
