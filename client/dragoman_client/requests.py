@@ -62,7 +62,7 @@ def build_translate_chunks(
             source_language_code=source_language or "",
             target_language_code=target_language or "",
             options=_build_options(options),
-            split=_SPLITS[Split(split)],
+            split=_build_split(split),
             target_prefixes=target_prefixes[offset : offset + count] if target_prefixes else (),
         )
         if include_tokens:
@@ -98,7 +98,7 @@ def build_attention_request(
         source_language_code=source_language or "",
         target_language_code=target_language or "",
         options=_build_options(options),
-        split=TextSplit.TEXT_SPLIT_UNSPECIFIED if split is None else _SPLITS[Split(split)],
+        split=TextSplit.TEXT_SPLIT_UNSPECIFIED if split is None else _build_split(split),
     )
 
 
@@ -149,4 +149,15 @@ def _cut(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 def _build_options(options: DecodingOptions | None) -> WireOptions | None:
     if options is None:
         return None
+    kind: type = type(options)
+    if not issubclass(kind, DecodingOptions):
+        raise TypeError(f"options is of type {kind.__name__}; it must be DecodingOptions")
     return WireOptions(**{name: value for name, value in asdict(options).items() if value is not None})
+
+
+def _build_split(split: Split | str) -> TextSplit:
+    try:
+        return _SPLITS[Split(split)]
+    except ValueError:
+        allowed = " or ".join(repr(known.value) for known in Split)
+        raise ValueError(f"split is {split!r}; it must be {allowed}") from None

@@ -127,5 +127,10 @@ def test_name_that_is_not_text_is_refused(name: str) -> None:
 
 
 def test_unknown_split_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="paragraphs"):
+    with pytest.raises(ValueError, match="split is .paragraphs.; it must be .sentences. or .none."):
         chunks_of(["a"], split="paragraphs")
+
+
+def test_options_of_another_type_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="options is of type dict; it must be DecodingOptions"):
+        chunks_of(["a"], options={"beam_size": 4})
