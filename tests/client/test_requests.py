@@ -127,7 +127,7 @@ def test_name_that_is_not_text_is_refused(name: str) -> None:
 
 
 def test_unknown_split_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="split is .paragraphs.; it must be .sentences. or .none."):
+    with pytest.raises(ValueError, match="split is 'paragraphs'; it must be 'sentences' or 'none'"):
         chunks_of(["a"], split="paragraphs")
 
 
