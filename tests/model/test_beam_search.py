@@ -8,7 +8,7 @@ import torch
 from benchmarks import textbook
 
 from dragoman_model.batch import RunningBatch
-from dragoman_model.beams import normalized
+from dragoman_model.beams import BeamSearch, Candidate, normalized
 from dragoman_model.config import MAX_LENGTH as LONGEST
 from dragoman_model.options import MAX_LENGTH_PENALTY, DecodingOptions
 from dragoman_model.plan import FinishReason, Plan, Sequence
@@ -235,6 +235,23 @@ def test_a_search_that_may_go_nowhere_ends(toy):
 def test_ranks_are_numbers_up_to_the_longest_length_and_the_widest_exponent(alpha):
     worse, better = (normalized(total, LONGEST, float(alpha)) for total in (-1e6, -1e-6))
     assert -math.inf < worse < better < 0
+
+
+def test_a_child_takes_its_parents_row_where_it_can():
+    search = BeamSearch(
+        Sequence(id=0, source_ids=(5, 2), max_length=9, options=DecodingOptions(beam_size=3)), eos_id=2
+    )
+
+    def advance(*children):
+        return search.advance(
+            Candidate(parent, token, -index, -index) for index, (parent, token) in enumerate(children)
+        )
+
+    assert advance((0, 5), (0, 6), (0, 7)) == [(0, 1), (0, 2)]
+    assert advance((2, 8), (1, 9), (0, 10)) == []
+    assert search.written() == [(5, 10), (6, 9), (7, 8)]
+    assert advance((2, 11), (1, 12), (1, 13)) == [(1, 0)]
+    assert search.written() == [(6, 9, 13), (6, 9, 12), (7, 8, 11)]
 
 
 # Early stopping

@@ -143,6 +143,11 @@ def test_first_tokens_are_spread_as_the_model_says(tiny_model, source_ids):
     assert statistic < freedom + 4 * math.sqrt(2 * freedom)
 
 
+def test_any_seed_of_64_bits_has_noise_of_its_own(source_ids):
+    seeds = (-(2**63), -1, 0, 1, 2**63 - 1)
+    assert len({SentenceNoise(sampled(source_ids, seed=seed)).at(0, 0) for seed in seeds}) == len(seeds)
+
+
 def test_noise_is_even_and_its_own_for_each_seed_source_hypothesis_and_step(source_ids):
     base = sampled(source_ids)
     other_source = dataclasses.replace(base, source_ids=source_ids[1:])
