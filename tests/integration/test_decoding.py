@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,8 @@ from dragoman.v1 import FinishReason, ListModelsRequest, TranslateTextRequest, T
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.options import DecodingOptions
 from dragoman_model.translator import Translator
-from tests.integration.servers import RunningServer, serving
+from dragoman_server import service
+from tests.integration.servers import RunningServer, refusal, serving
 from tests.models import make_tiny_model
 
 TEXTS = [
@@ -139,6 +141,34 @@ async def test_translations_start_with_their_prefixes(
     for translation, prefix in zip(forced[:2], prefixes, strict=False):
         assert translation.text.startswith(prefix)
     assert [t.text for t in forced[2:]] == [t.text for t in free[2:]]
+
+
+async def test_long_prefixes_and_many_hypotheses_keep_no_other_call_waiting(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+):
+    threads: dict[str, threading.Thread] = {}
+
+    def watch(name: str) -> None:
+        work = getattr(service, name)
+
+        def watched(*arguments: Any, **keywords: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return work(*arguments, **keywords)
+
+        monkeypatch.setattr(service, name, watched)
+
+    watch("prepare")
+    watch("translation_message")
+    loop_thread = threading.current_thread()
+    texts = ["A girl sings. " * 40]
+    await translate(server, texts, {"max_decoding_length": 2})
+    assert threads == {"prepare": loop_thread, "translation_message": loop_thread}
+    await translate(server, texts, {"max_decoding_length": 2, "beam_size": 8, "num_hypotheses": 8})
+    assert threads["prepare"] is loop_thread
+    assert threads["translation_message"] is not loop_thread
+    error = await refusal(translate(server, ["Hi"], target_prefixes=["Das " * 1200]))
+    assert "target_prefixes[0]" in (error.details() or "")
+    assert threads["prepare"] is not loop_thread
 
 
 async def test_a_batch_narrower_than_the_limits_says_so_and_holds_to_it(model: LoadedModel):
