@@ -149,14 +149,14 @@ class LateAugmentation(_Section):
     """What is seen more of late in a run: capitals and numbers are learnt last, since their pieces are the rarest.
 
     Attributes:
-        from_epoch: The first epoch, counted from 0, with the rates below; 0 is off.
+        from_epoch: The first epoch, counted from 0, with the rates below.
         capitals: Takes the place of ``AugmentationOptions.capitals``.
         number_copies: Takes the place of ``AugmentationOptions.number_copies``.
     """
 
-    from_epoch: int = _number(0, minimum=0)
-    capitals: float = _rate(0.25)
-    number_copies: int = _number(12, minimum=0, maximum=1000)
+    from_epoch: int = _number(minimum=0)
+    capitals: float = _number(minimum=0.0, maximum=1.0)
+    number_copies: int = _number(minimum=0, maximum=1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ class AugmentationOptions(_Section):
         max_joined_characters: Longest side of such a row.
         copied: A symbol, an emoji or an address is added on both sides.
         names: A name that both sides hold is swapped for another, as a share of the pairs with such a name.
-        late: What changes late in a run.
+        late: What changes late in a run; of those whose epoch has come the last in order counts.
     """
 
     drop_punctuation: float = _rate(0.08)
@@ -187,7 +187,7 @@ class AugmentationOptions(_Section):
     max_joined_characters: int = _number(400, minimum=1)
     copied: float = _rate(0.02)
     names: float = _rate(0.05)
-    late: LateAugmentation = field(default_factory=LateAugmentation)
+    late: tuple[LateAugmentation, ...] = ()
 
     SURFACE_CHANGES: ClassVar[tuple[str, ...]] = (
         "drop_punctuation",
@@ -202,17 +202,15 @@ class AugmentationOptions(_Section):
         total = sum(getattr(self, name) for name in self.SURFACE_CHANGES)
         if total > 1:
             raise RecipeError(f"{' + '.join(self.SURFACE_CHANGES)} is {total:.3g}; allowed: at most 1")
-        if self.late.from_epoch:
-            self.of_epoch(self.late.from_epoch)  # checks the late rates together with the others
+        for late in self.late:
+            self.of_epoch(late.from_epoch)  # checks the late rates together with the others
 
     def of_epoch(self, epoch: int) -> "AugmentationOptions":
         """Returns the rates of an epoch, counted from 0."""
-        if not self.late.from_epoch or epoch < self.late.from_epoch:
+        begun = [late for late in self.late if late.from_epoch <= epoch]
+        if not begun:
             return self
-        late = self.late
-        return replace(
-            self, capitals=late.capitals, number_copies=late.number_copies, late=LateAugmentation()
-        )
+        return replace(self, capitals=begun[-1].capitals, number_copies=begun[-1].number_copies, late=())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,10 @@ def test_both_sides_end_with_end_of_sentence(made_up_tokenizer):
 
 
 def test_late_rates_hold_from_their_epoch_on(made_up_tokenizer):
-    late = LateAugmentation(from_epoch=2, capitals=1.0, number_copies=0)
+    late = (
+        LateAugmentation(from_epoch=2, capitals=1.0, number_copies=0),
+        LateAugmentation(from_epoch=3, capitals=0.0, number_copies=0),
+    )
     augmentation = dataclasses.replace(NO_AUGMENTATION, late=late)
 
     def share_of_capitals(epoch):
@@ -114,10 +117,11 @@ def test_late_rates_hold_from_their_epoch_on(made_up_tokenizer):
         targets = [made_up_tokenizer.decode(pair.target) for batch in batches for pair in batch.pairs]
         return sum(target.isupper() for target in targets) / len(targets)
 
-    assert [share_of_capitals(epoch) for epoch in range(4)] == [0, 0, 1, 1]
+    assert [share_of_capitals(epoch) for epoch in range(4)] == [0, 0, 1, 0]
 
 
 def test_late_rates_must_fit_the_others():
     with pytest.raises(RecipeError, match="at most 1"):
-        AugmentationOptions(drop_punctuation=0.5, late=LateAugmentation(from_epoch=1, capitals=0.5))
-    AugmentationOptions(drop_punctuation=0.5, late=LateAugmentation(capitals=0.5))  # off
+        AugmentationOptions(
+            drop_punctuation=0.5, late=(LateAugmentation(from_epoch=1, capitals=0.5, number_copies=0),)
+        )
