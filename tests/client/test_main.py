@@ -63,7 +63,10 @@ def test_streams_that_are_closed_are_empty(environment: dict[str, str], command:
     assert (result.returncode, result.stdout, result.stderr) == (exit_code, b"", b"")
 
 
-def test_full_disk_exits_1_with_the_reason(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_full_disk_exits_1_with_the_reason(environment: dict[str, str], buffering: dict[str, str]) -> None:
+    environment.pop("PYTHONUNBUFFERED", None)
+    environment.update(buffering)
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
             [*COMMAND, "translate", "Hi"], stdout=full, stderr=subprocess.PIPE, env=environment, timeout=30

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -194,3 +196,15 @@ def test_evaluate_prints_scores_with_signatures_and_writes_the_translations(
     assert run([*arguments, "--output", str(output), "--limit", "2"]) == 0
     assert "2 pairs" in capsys.readouterr().out
     assert len(output.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_a_full_disk_is_one_line_and_exit_1(model: Path, buffering: dict[str, str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "dragoman_model", "translate", str(model), "Hi"]
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env={**environment, **buffering}, timeout=60
+        )
+    assert (result.returncode, result.stderr.count(b"\n")) == (1, 1)
+    assert b"No space left" in result.stderr
