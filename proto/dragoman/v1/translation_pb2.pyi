@@ -1,3 +1,4 @@
+from google.rpc import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -109,6 +110,88 @@ class TranslateTextResponse(_message.Message):
     model: str
     model_digest: str
     def __init__(self, translations: _Optional[_Iterable[_Union[Translation, _Mapping]]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ...) -> None: ...
+
+class StreamTranslateTextRequest(_message.Message):
+    __slots__ = ("text", "model", "source_language_code", "target_language_code", "options", "output", "split", "target_prefix")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    model: str
+    source_language_code: str
+    target_language_code: str
+    options: DecodingOptions
+    output: OutputOptions
+    split: TextSplit
+    target_prefix: str
+    def __init__(self, text: _Optional[str] = ..., model: _Optional[str] = ..., source_language_code: _Optional[str] = ..., target_language_code: _Optional[str] = ..., options: _Optional[_Union[DecodingOptions, _Mapping]] = ..., output: _Optional[_Union[OutputOptions, _Mapping]] = ..., split: _Optional[_Union[TextSplit, str]] = ..., target_prefix: _Optional[str] = ...) -> None: ...
+
+class StreamTranslateTextResponse(_message.Message):
+    __slots__ = ("delta", "result")
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    delta: TextDelta
+    result: TranslateTextResponse
+    def __init__(self, delta: _Optional[_Union[TextDelta, _Mapping]] = ..., result: _Optional[_Union[TranslateTextResponse, _Mapping]] = ...) -> None: ...
+
+class TextDelta(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class TranslateBatchRequest(_message.Message):
+    __slots__ = ("items", "model", "source_language_code", "target_language_code", "options", "output", "split")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[BatchItem]
+    model: str
+    source_language_code: str
+    target_language_code: str
+    options: DecodingOptions
+    output: OutputOptions
+    split: TextSplit
+    def __init__(self, items: _Optional[_Iterable[_Union[BatchItem, _Mapping]]] = ..., model: _Optional[str] = ..., source_language_code: _Optional[str] = ..., target_language_code: _Optional[str] = ..., options: _Optional[_Union[DecodingOptions, _Mapping]] = ..., output: _Optional[_Union[OutputOptions, _Mapping]] = ..., split: _Optional[_Union[TextSplit, str]] = ...) -> None: ...
+
+class BatchItem(_message.Message):
+    __slots__ = ("id", "text", "target_prefix")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    text: str
+    target_prefix: str
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., target_prefix: _Optional[str] = ...) -> None: ...
+
+class TranslateBatchResponse(_message.Message):
+    __slots__ = ("results", "model", "model_digest")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[BatchResult]
+    model: str
+    model_digest: str
+    def __init__(self, results: _Optional[_Iterable[_Union[BatchResult, _Mapping]]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ...) -> None: ...
+
+class BatchResult(_message.Message):
+    __slots__ = ("id", "translation", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSLATION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    translation: Translation
+    error: _status_pb2.Status
+    def __init__(self, id: _Optional[str] = ..., translation: _Optional[_Union[Translation, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class DecodingOptions(_message.Message):
     __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "repetition_penalty", "no_repeat_ngram_size", "min_decoding_length", "max_decoding_length", "sampling_topk", "sampling_topp", "sampling_temperature", "seed")
@@ -315,6 +398,46 @@ class TensorChunk(_message.Message):
     offset_bytes: int
     data: bytes
     def __init__(self, tensor_index: _Optional[int] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ScoreTextRequest(_message.Message):
+    __slots__ = ("items", "model", "source_language_code", "target_language_code")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[ScoreItem]
+    model: str
+    source_language_code: str
+    target_language_code: str
+    def __init__(self, items: _Optional[_Iterable[_Union[ScoreItem, _Mapping]]] = ..., model: _Optional[str] = ..., source_language_code: _Optional[str] = ..., target_language_code: _Optional[str] = ...) -> None: ...
+
+class ScoreItem(_message.Message):
+    __slots__ = ("text", "translation")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TRANSLATION_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    translation: str
+    def __init__(self, text: _Optional[str] = ..., translation: _Optional[str] = ...) -> None: ...
+
+class ScoreTextResponse(_message.Message):
+    __slots__ = ("scores", "model", "model_digest")
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    model: str
+    model_digest: str
+    def __init__(self, scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("score", "normalized_score", "tokens")
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZED_SCORE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    score: float
+    normalized_score: float
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenScore]
+    def __init__(self, score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")

@@ -41,6 +41,21 @@ class TranslationServiceStub(object):
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.TranslateTextRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslateTextResponse.FromString,
                 _registered_method=True)
+        self.StreamTranslateText = channel.unary_stream(
+                '/dragoman.v1.TranslationService/StreamTranslateText',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateTextRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateTextResponse.FromString,
+                _registered_method=True)
+        self.TranslateBatch = channel.stream_stream(
+                '/dragoman.v1.TranslationService/TranslateBatch',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.TranslateBatchRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslateBatchResponse.FromString,
+                _registered_method=True)
+        self.ScoreText = channel.unary_unary(
+                '/dragoman.v1.TranslationService/ScoreText',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreTextRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.ScoreTextResponse.FromString,
+                _registered_method=True)
         self.DumpAttention = channel.unary_stream(
                 '/dragoman.v1.TranslationService/DumpAttention',
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.DumpAttentionRequest.SerializeToString,
@@ -60,6 +75,28 @@ class TranslationServiceServicer(object):
 
     def TranslateText(self, request, context):
         """Translates one or more texts. Succeeds or fails as a whole.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamTranslateText(self, request, context):
+        """Translates one text and sends each part of the translation as soon as nothing can change it any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateBatch(self, request_iterator, context):
+        """Translates any number of texts through one call. Each has a result or an error of its own, sent when it is ready; a
+        caller that reads slowly is read from slowly.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScoreText(self, request, context):
+        """Returns the probability of given translations. Succeeds or fails as a whole.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,6 +123,21 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.TranslateText,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslateTextRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.TranslateTextResponse.SerializeToString,
+            ),
+            'StreamTranslateText': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamTranslateText,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateTextRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateTextResponse.SerializeToString,
+            ),
+            'TranslateBatch': grpc.stream_stream_rpc_method_handler(
+                    servicer.TranslateBatch,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslateBatchRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.TranslateBatchResponse.SerializeToString,
+            ),
+            'ScoreText': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScoreText,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.ScoreTextRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreTextResponse.SerializeToString,
             ),
             'DumpAttention': grpc.unary_stream_rpc_method_handler(
                     servicer.DumpAttention,
@@ -127,6 +179,87 @@ class TranslationService(object):
             '/dragoman.v1.TranslationService/TranslateText',
             dragoman_dot_v1_dot_translation__pb2.TranslateTextRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.TranslateTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamTranslateText(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/StreamTranslateText',
+            dragoman_dot_v1_dot_translation__pb2.StreamTranslateTextRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.StreamTranslateTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateBatch(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/dragoman.v1.TranslationService/TranslateBatch',
+            dragoman_dot_v1_dot_translation__pb2.TranslateBatchRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.TranslateBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScoreText(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/ScoreText',
+            dragoman_dot_v1_dot_translation__pb2.ScoreTextRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.ScoreTextResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,14 @@ class TranslationServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TranslationServiceAsyncStub: ...
     TranslateText: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateTextRequest, _translation_pb2.TranslateTextResponse]
     """Translates one or more texts. Succeeds or fails as a whole."""
+    StreamTranslateText: _grpc.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateTextRequest, _translation_pb2.StreamTranslateTextResponse]
+    """Translates one text and sends each part of the translation as soon as nothing can change it any more."""
+    TranslateBatch: _grpc.StreamStreamMultiCallable[_translation_pb2.TranslateBatchRequest, _translation_pb2.TranslateBatchResponse]
+    """Translates any number of texts through one call. Each has a result or an error of its own, sent when it is ready; a
+    caller that reads slowly is read from slowly.
+    """
+    ScoreText: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreTextRequest, _translation_pb2.ScoreTextResponse]
+    """Returns the probability of given translations. Succeeds or fails as a whole."""
     DumpAttention: _grpc.UnaryStreamMultiCallable[_translation_pb2.DumpAttentionRequest, _translation_pb2.DumpAttentionResponse]
     """Translates one text, or takes its translation from the caller, and returns the attention weights behind it."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
@@ -56,6 +64,14 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     TranslateText: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateTextRequest, _translation_pb2.TranslateTextResponse]  # type: ignore[assignment]
     """Translates one or more texts. Succeeds or fails as a whole."""
+    StreamTranslateText: _aio.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateTextRequest, _translation_pb2.StreamTranslateTextResponse]  # type: ignore[assignment]
+    """Translates one text and sends each part of the translation as soon as nothing can change it any more."""
+    TranslateBatch: _aio.StreamStreamMultiCallable[_translation_pb2.TranslateBatchRequest, _translation_pb2.TranslateBatchResponse]  # type: ignore[assignment]
+    """Translates any number of texts through one call. Each has a result or an error of its own, sent when it is ready; a
+    caller that reads slowly is read from slowly.
+    """
+    ScoreText: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreTextRequest, _translation_pb2.ScoreTextResponse]  # type: ignore[assignment]
+    """Returns the probability of given translations. Succeeds or fails as a whole."""
     DumpAttention: _aio.UnaryStreamMultiCallable[_translation_pb2.DumpAttentionRequest, _translation_pb2.DumpAttentionResponse]  # type: ignore[assignment]
     """Translates one text, or takes its translation from the caller, and returns the attention weights behind it."""
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
@@ -73,6 +89,32 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.TranslateTextResponse, _abc.Awaitable[_translation_pb2.TranslateTextResponse]]:
         """Translates one or more texts. Succeeds or fails as a whole."""
+
+    @_abc_1.abstractmethod
+    def StreamTranslateText(
+        self,
+        request: _translation_pb2.StreamTranslateTextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.StreamTranslateTextResponse], _abc.AsyncIterator[_translation_pb2.StreamTranslateTextResponse]]:
+        """Translates one text and sends each part of the translation as soon as nothing can change it any more."""
+
+    @_abc_1.abstractmethod
+    def TranslateBatch(
+        self,
+        request_iterator: _MaybeAsyncIterator[_translation_pb2.TranslateBatchRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateBatchResponse], _abc.AsyncIterator[_translation_pb2.TranslateBatchResponse]]:
+        """Translates any number of texts through one call. Each has a result or an error of its own, sent when it is ready; a
+        caller that reads slowly is read from slowly.
+        """
+
+    @_abc_1.abstractmethod
+    def ScoreText(
+        self,
+        request: _translation_pb2.ScoreTextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ScoreTextResponse, _abc.Awaitable[_translation_pb2.ScoreTextResponse]]:
+        """Returns the probability of given translations. Succeeds or fails as a whole."""
 
     @_abc_1.abstractmethod
     def DumpAttention(
