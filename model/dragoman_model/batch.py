@@ -21,6 +21,7 @@ from dragoman_model.layers import joined
 from dragoman_model.plan import (
     AttentionOutput,
     BatchOutput,
+    FailedSentence,
     FinishedSentence,
     ForcedDecode,
     PhaseStats,
@@ -30,8 +31,8 @@ from dragoman_model.plan import (
 from dragoman_model.search import log_probabilities
 from dragoman_model.transformer import AttentionRecord, Transformer
 
-# Sentences whose searches differ in kind or width can't share a group.
-_Kind = tuple[bool, int]
+# Sentences whose searches differ in kind or width, or that may have to stand still apart, can't share a group.
+_Kind = tuple[bool, int, int]
 
 
 class RunningBatch:
@@ -54,21 +55,23 @@ class RunningBatch:
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> BatchOutput:
-        """Drops, prefills and attends as ``plan`` says, then runs one decode step for every row."""
+        """Drops, prefills and attends as ``plan`` says, then runs one decode step for every row that isn't held."""
         if plan.remove:
             for group in self._groups.values():
                 group.remove(set(plan.remove))
             self._drop_empty_groups()
-        prefill = self._prefill(plan.admit) if plan.admit else None
-        attentions = [self._attend(forced) for forced in plan.attend]
-        finished, decode = self._step() if self._groups else ([], None)
-        return BatchOutput(finished, attentions, prefill, decode)
+        failed: list[FailedSentence] = []
+        prefill = self._prefill(plan.admit, failed) if plan.admit else None
+        attentions = self._attend_all(plan.attend, failed)
+        groups = [group for (_, _, lane), group in self._groups.items() if lane not in plan.hold]
+        finished, decode = self._step(groups, failed) if groups else ([], None)
+        return BatchOutput(finished, attentions, prefill, decode, failed)
 
     def clear(self) -> None:
         """Forgets every row, as after a failed run."""
         self._groups = {}
 
-    def _prefill(self, sequences: SequenceOf[Sequence]) -> PhaseStats:
+    def _prefill(self, sequences: SequenceOf[Sequence], failed: list[FailedSentence]) -> PhaseStats:
         started = time.perf_counter()
         src_ids = pad_ids([sequence.source_ids for sequence in sequences], self._config.pad_id).to(
             self._transformer.device
@@ -78,7 +81,9 @@ class RunningBatch:
         for index, sequence in enumerate(sequences):
             by_kind.setdefault(_kind(sequence), []).append(index)
         for kind, indices in by_kind.items():
-            group = self._start(kind, [sequences[index] for index in indices], cache, indices)
+            group = self._start(kind, sequences, cache, indices, failed)
+            if group is None:
+                continue
             if kind in self._groups:
                 self._groups[kind].join(group)
             else:
@@ -87,32 +92,61 @@ class RunningBatch:
         return PhaseStats(time.perf_counter() - started, len(sequences), real, src_ids.numel() - real)
 
     def _start(
-        self, kind: _Kind, sequences: list[Sequence], cache: DecoderCache, indices: list[int]
-    ) -> Group[Any]:
-        has_beams, width = kind
-        if width > 1 or len(indices) < cache.num_rows:
-            cache = cache.at_step_zero(torch.tensor(indices, device=self._transformer.device), width)
-        eos_id = self._config.eos_id
-        if has_beams:
-            return BeamGroup(self._config, cache, [BeamSearch(sequence, eos_id) for sequence in sequences])
-        return RowGroup(self._config, cache, [RowSearch(sequence, eos_id) for sequence in sequences])
+        self,
+        kind: _Kind,
+        sequences: SequenceOf[Sequence],
+        cache: DecoderCache,
+        indices: list[int],
+        failed: list[FailedSentence],
+    ) -> Group[Any] | None:
+        """Returns a group of the sequences at ``indices``, each a row of ``cache``; None where not one can start."""
+        has_beams, width, _ = kind
+        searches: list[Any] = []
+        rows: list[int] = []
+        for index in indices:
+            try:
+                searches.append(
+                    (BeamSearch if has_beams else RowSearch)(sequences[index], self._config.eos_id)
+                )
+                rows.append(index)
+            except Exception as error:
+                failed.append(FailedSentence(sequences[index].id, error))
+        if not searches:
+            return None
+        if width > 1 or len(rows) < cache.num_rows:
+            cache = cache.at_step_zero(torch.tensor(rows, device=self._transformer.device), width)
+        return (BeamGroup if has_beams else RowGroup)(self._config, cache, searches)
 
-    def _step(self) -> tuple[list[FinishedSentence], PhaseStats]:
+    def _step(
+        self, groups: list[Group[Any]], failed: list[FailedSentence]
+    ) -> tuple[list[FinishedSentence], PhaseStats]:
         started = time.perf_counter()
-        groups = list(self._groups.values())
         sizes = [group.cache.num_rows for group in groups]
         last_ids = joined([group.last_ids for group in groups])
         logits = self._transformer.step(last_ids, *(group.cache for group in groups))  # (B, V)
         finished = []
         for group, rows in zip(groups, logits.split(sizes), strict=True):
             group.advance(rows)
-            finished += group.take_finished()
+            ended = group.take_ended()
+            finished += ended[0]
+            failed += ended[1]
         self._drop_empty_groups()
         num_rows = sum(sizes)
         return finished, PhaseStats(time.perf_counter() - started, num_rows, num_rows, 0)
 
     def _drop_empty_groups(self) -> None:
         self._groups = {kind: group for kind, group in self._groups.items() if group.searches}
+
+    def _attend_all(
+        self, attends: SequenceOf[ForcedDecode], failed: list[FailedSentence]
+    ) -> list[AttentionOutput]:
+        attentions = []
+        for forced in attends:
+            try:
+                attentions.append(self._attend(forced))
+            except Exception as error:  # one that is too large for the memory, say
+                failed.append(FailedSentence(forced.id, error))
+        return attentions
 
     def _attend(self, forced: ForcedDecode) -> AttentionOutput:
         device = self._transformer.device
@@ -130,7 +164,7 @@ class RunningBatch:
 
 
 def _kind(sequence: Sequence) -> _Kind:
-    return sequence.options.beam_size > 1, sequence.options.num_rows
+    return sequence.options.beam_size > 1, sequence.options.num_rows, sequence.lane
 
 
 def pad_ids(sequences: SequenceOf[SequenceOf[int]], pad_id: int) -> Tensor:

@@ -17,7 +17,7 @@ from dragoman_model.beams import BeamSearch, Candidate, RowSearch
 from dragoman_model.cache import DecoderCache
 from dragoman_model.config import ModelConfig
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
-from dragoman_model.plan import FinishedSentence
+from dragoman_model.plan import FailedSentence, FinishedSentence
 from dragoman_model.search import ban, best_tokens, expand, log_probabilities, penalise, sample
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
@@ -39,6 +39,7 @@ class Group(ABC, Generic[Search]):
         self.last_ids = torch.full((cache.num_rows,), config.decoder_start_id, device=device)
         self._eos_id = config.eos_id
         self._is_constrained = any(is_constrained(search.sequence) for search in searches)
+        self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
     @abstractmethod
     def advance(self, logits: Tensor) -> None:
@@ -55,14 +56,26 @@ class Group(ABC, Generic[Search]):
         """Drops sentences by id; unknown ids are passed over."""
         self._keep([index for index, s in enumerate(self.searches) if s.sequence.id not in ids])
 
-    def take_finished(self) -> list[FinishedSentence]:
-        """Returns the sentences that have ended and lets go of their rows."""
+    def take_ended(self) -> tuple[list[FinishedSentence], list[FailedSentence]]:
+        """Returns the sentences that have finished and those that failed, and lets go of their rows."""
         done = [search.is_done for search in self.searches]
         if not any(done):
-            return []
-        finished = [search.result() for search in self.searches if search.is_done]
+            return [], []
+        finished = []
+        for search in self.searches:
+            if search.is_done and search.sequence.id not in self._failed:
+                try:
+                    finished.append(search.result())
+                except Exception as error:
+                    self._give_up(search, error)
+        failed, self._failed = list(self._failed.values()), {}
         self._keep([index for index, is_done in enumerate(done) if not is_done])
-        return finished
+        return finished, failed
+
+    def _give_up(self, search: Search, error: Exception) -> None:
+        """Ends one sentence because of an error of its own, so that the others of the batch go on."""
+        search.is_done = True
+        self._failed[search.sequence.id] = FailedSentence(search.sequence.id, error)
 
     def _keep(self, sentences: list[int]) -> None:
         if len(sentences) == len(self.searches):
@@ -101,7 +114,10 @@ class RowGroup(Group[RowSearch]):
         width = self.cache.width
         for index, search in enumerate(self.searches):
             rows = slice(index * width, (index + 1) * width)
-            search.advance(token_ids[rows], values[rows])
+            try:
+                search.advance(token_ids[rows], values[rows])
+            except Exception as error:
+                self._give_up(search, error)
 
     def _draw(self, choice: Tensor) -> None:
         """Puts a drawn token in the place of the best one where a sentence samples."""
@@ -140,14 +156,24 @@ class BeamGroup(Group[BeamSearch]):
         moves: list[tuple[int, int]] = []
         for index, (search, *columns) in enumerate(zip(self.searches, *continuations.tolist(), strict=True)):
             first_row = index * self.cache.width
-            moved = search.advance(
-                Candidate(int(parent), int(token_id), rank, log_probability)
-                for parent, token_id, rank, log_probability in zip(*columns, strict=True)
-            )
+            try:
+                moved = search.advance(
+                    Candidate(int(parent), int(token_id), rank, log_probability)
+                    for parent, token_id, rank, log_probability in zip(*columns, strict=True)
+                )
+            except Exception as error:
+                self._give_up(search, error)
+                continue
             moves += [(first_row + source, first_row + target) for source, target in moved]
         if moves:
             sources, targets = torch.tensor(moves, device=device).unbind(1)
             self.cache.rows.copy(sources, targets)
+        ended = [0] * self.cache.width  # of no use: these rows are about to leave
         self.last_ids = torch.tensor(
-            [token_id for search in self.searches for token_id in search.last_ids()], device=device
+            [
+                token_id
+                for search in self.searches
+                for token_id in (ended if search.is_done else search.last_ids())
+            ],
+            device=device,
         )

@@ -6,7 +6,7 @@ Shapes: S source length, T target length, L layers, H heads.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -33,6 +33,7 @@ class Sequence:
             counts, and ``options.max_length`` doesn't.
         options: How to search.
         prefix_ids: Target tokens that every hypothesis starts with, fewer than ``max_length``.
+        lane: Sentences of one lane can be held while those of another go on.
     """
 
     id: int
@@ -40,6 +41,7 @@ class Sequence:
     max_length: int
     options: DecodingOptions = _GREEDY
     prefix_ids: tuple[int, ...] = ()
+    lane: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +67,13 @@ class Plan:
         remove: Sentences to drop first, by id; unknown ids are passed over, since one may have finished meanwhile.
         admit: Sentences to prefill; they take part in this call's step.
         attend: Forced decodes to run.
+        hold: Lanes whose sentences stand still: they keep their rows and take no part in this call's step.
     """
 
     remove: tuple[int, ...] = ()
     admit: tuple[Sequence, ...] = ()
     attend: tuple[ForcedDecode, ...] = ()
+    hold: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,19 @@ class AttentionOutput:
 
 
 @dataclass(frozen=True)
+class FailedSentence:
+    """A sentence that left the batch because of an error of its own; the others never noticed.
+
+    Attributes:
+        id: The sequence's, or the forced decode's.
+        error: What was raised.
+    """
+
+    id: int
+    error: Exception
+
+
+@dataclass(frozen=True)
 class PhaseStats:
     """What a phase of a call cost.
 
@@ -151,3 +168,4 @@ class BatchOutput:
     attentions: list[AttentionOutput]
     prefill: PhaseStats | None
     decode: PhaseStats | None
+    failed: list[FailedSentence] = field(default_factory=list)

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 
 from dragoman_model.options import DecodingOptions
 
-_call_ids = itertools.count()
+_ids = itertools.count()
 _GREEDY = DecodingOptions()
 
 # A caller's clock starts before ours, by the time its request travels, and gRPC rounds up what it tells us of it: whoever
 # leaves so little before the deadline has waited until it.
 DEADLINE_SLACK_SECONDS = 0.1
+
+
+def new_id() -> int:
+    """Returns an id for a call or a bulk stream, unique in this process."""
+    return next(_ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +86,14 @@ class Call:
         arrived: When the call came, in seconds of the scheduler's clock.
         deadline: When its results are of no more use, on the same clock; None is never.
         request_id: For the log.
-        id: Unique in this process.
+        stream: Names the bulk stream that this call is an item of; the items of one take turns as one caller. None is a
+            call by itself.
+        id: Unique in this process, among calls and streams.
     """
 
     work: tuple[Decode | Attend, ...]
     arrived: float
     deadline: float | None = None
     request_id: str = ""
-    id: int = field(default_factory=_call_ids.__next__)
+    stream: int | None = None
+    id: int = field(default_factory=new_id)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dragoman_model.plan import AttentionOutput, BatchOutput, FinishedSentence, ForcedDecode, Plan, Sequence
-from dragoman_server.errors import CallError, DeadlineError
+from dragoman_server.errors import CallError, DeadlineError, InternalError
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode
@@ -190,6 +190,13 @@ class Scheduler:
             self._num_rows -= ended.num_rows
             self._observe_sentence(ended, sentence)
             self._finish(ended, sentence)
+        for failure in output.failed:
+            failed = self._running.pop(failure.id, None) or self._attending.pop(failure.id, None)
+            self._abandoned.discard(failure.id)
+            if failed is not None:
+                self._num_rows -= failed.num_rows
+                if failed.state.call.id in self._calls:  # another of its sentences may have failed before
+                    self._drop(failed.state, "error", InternalError())
         for attention in output.attentions:
             attending = self._attending.pop(attention.id, None)
             if attending is not None:
