@@ -46,7 +46,7 @@ class Sequence:
 
 @dataclass(frozen=True, kw_only=True)
 class ForcedDecode:
-    """A translation whose attention is wanted.
+    """A translation whose attention or score is wanted.
 
     Attributes:
         id: Names it in the output.
@@ -66,13 +66,15 @@ class Plan:
     Attributes:
         remove: Sentences to drop first, by id; unknown ids are passed over, since one may have finished meanwhile.
         admit: Sentences to prefill; they take part in this call's step.
-        attend: Forced decodes to run.
+        attend: Translations whose attention is wanted.
+        score: Translations whose score is wanted.
         hold: Lanes whose sentences stand still: they keep their rows and take no part in this call's step.
     """
 
     remove: tuple[int, ...] = ()
     admit: tuple[Sequence, ...] = ()
     attend: tuple[ForcedDecode, ...] = ()
+    score: tuple[ForcedDecode, ...] = ()
     hold: frozenset[int] = frozenset()
 
 
@@ -117,7 +119,7 @@ class FinishedSentence:
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """Result of a `ForcedDecode`.
+    """Attention of a `ForcedDecode`.
 
     Attributes:
         id: The request's.
@@ -141,6 +143,19 @@ class FailedSentence:
 
     id: int
     error: Exception
+
+
+@dataclass(frozen=True)
+class ScoreOutput:
+    """Score of a `ForcedDecode`.
+
+    Attributes:
+        id: The request's.
+        log_probabilities: Of each target token.
+    """
+
+    id: int
+    log_probabilities: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -169,3 +184,5 @@ class BatchOutput:
     prefill: PhaseStats | None
     decode: PhaseStats | None
     failed: list[FailedSentence] = field(default_factory=list)
+    scores: list[ScoreOutput] = field(default_factory=list)
+    scoring: PhaseStats | None = None

@@ -60,7 +60,7 @@ class Metrics:
         )
         self.sentences = counter(
             "sentences",
-            "Sentences that ended: eos, length, blank, attention, cancelled, deadline, error.",
+            "Sentences that ended: eos, length, blank, attention, score, cancelled, deadline, error.",
             "model",
             "finish_reason",
         )
@@ -134,7 +134,7 @@ class ModelMetrics:
         self.length_ratio = metrics.length_ratio.labels(model)
         self._sentences = {
             reason: metrics.sentences.labels(model, reason)
-            for reason in ("eos", "length", "blank", "attention", "cancelled", "deadline", "error")
+            for reason in ("eos", "length", "blank", "attention", "score", "cancelled", "deadline", "error")
         }
         self._step_seconds = {
             phase: metrics.step_seconds.labels(model, phase) for phase in ("prefill", "decode")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from dragoman_model.options import DecodingOptions
 
@@ -53,6 +54,15 @@ class AttentionRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoreRequest:
+    """A valid request for the probability of ``translations``, one for each of ``texts``."""
+
+    texts: tuple[str, ...]
+    translations: tuple[str, ...]
+    model: ModelChoice
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decode:
     """One sentence to translate.
 
@@ -78,6 +88,17 @@ class Attend:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Score:
+    """One sentence and its translation, whose probability is wanted; both end with end-of-sentence."""
+
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+
+
+Work: TypeAlias = Decode | Attend | Score
+
+
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """The model work of one call, which succeeds or fails as a whole.
 
@@ -91,7 +112,7 @@ class Call:
         id: Unique in this process, among calls and streams.
     """
 
-    work: tuple[Decode | Attend, ...]
+    work: tuple[Work, ...]
     arrived: float
     deadline: float | None = None
     request_id: str = ""

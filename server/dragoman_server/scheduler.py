@@ -15,13 +15,21 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dragoman_model.plan import AttentionOutput, BatchOutput, FinishedSentence, ForcedDecode, Plan, Sequence
+from dragoman_model.plan import (
+    AttentionOutput,
+    BatchOutput,
+    FinishedSentence,
+    ForcedDecode,
+    Plan,
+    ScoreOutput,
+    Sequence,
+)
 from dragoman_server.errors import CallError, DeadlineError, InternalError
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
-from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode
+from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Score
 
-Result = FinishedSentence | AttentionOutput
+Result = FinishedSentence | AttentionOutput | ScoreOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +113,7 @@ class Scheduler:
         self._running: dict[int, _Running] = {}
         self._num_rows = 0  # of all that run
         self._first_step: list[_Running] = []  # those whose first step is on its way
-        self._attending: dict[int, _Running] = {}
+        self._forced: dict[int, _Running] = {}  # whose attention or score is on its way
         self._abandoned: set[int] = set()  # sentences of ended calls that the batch still holds
         self._held_back = 0
         self._outcomes: list[Outcome] = []
@@ -133,7 +141,7 @@ class Scheduler:
             QueueFullError: Its sentences don't all fit.
         """
         state = _CallState(call, self._clock(), [None] * len(call.work), len(call.work))
-        decodes = [_Waiting(state, i) for i, work in enumerate(call.work) if isinstance(work, Decode)]
+        decodes = [_Waiting(state, i) for i, work in enumerate(call.work) if not isinstance(work, Attend)]
         attends = [_Waiting(state, i) for i, work in enumerate(call.work) if isinstance(work, Attend)]
         self._waiting_attention.check_room(len(attends))
         self._waiting.add(call.id, decodes)
@@ -153,7 +161,7 @@ class Scheduler:
 
     def fail_running(self, error: CallError) -> None:
         """Ends every call that has a sentence in the batch, which must have been cleared."""
-        in_batch = (*self._running.values(), *self._attending.values())
+        in_batch = (*self._running.values(), *self._forced.values())
         for state in {id(sentence.state): sentence.state for sentence in in_batch}.values():
             self._drop(state, "error", error)
         self._abandoned.clear()
@@ -168,10 +176,10 @@ class Scheduler:
         self._expire()
         remove = tuple(sorted(self._abandoned))
         self._abandoned.clear()
-        admit = tuple(self._admit())
-        attend = tuple(self._attend())
+        admit, score = self._admit()
+        attend = self._attend()
         self._set_gauges()
-        return Plan(admit=admit, remove=remove, attend=attend)
+        return Plan(admit=tuple(admit), remove=remove, attend=tuple(attend), score=tuple(score))
 
     def update(self, output: BatchOutput) -> None:
         """Takes what ended in a step; sentences that did have left their rows."""
@@ -191,17 +199,18 @@ class Scheduler:
             self._observe_sentence(ended, sentence)
             self._finish(ended, sentence)
         for failure in output.failed:
-            failed = self._running.pop(failure.id, None) or self._attending.pop(failure.id, None)
+            failed = self._running.pop(failure.id, None) or self._forced.pop(failure.id, None)
             self._abandoned.discard(failure.id)
             if failed is not None:
                 self._num_rows -= failed.num_rows
                 if failed.state.call.id in self._calls:  # another of its sentences may have failed before
                     self._drop(failed.state, "error", InternalError())
-        for attention in output.attentions:
-            attending = self._attending.pop(attention.id, None)
-            if attending is not None:
-                self._metrics.count_sentences("attention")
-                self._finish(attending, attention)
+        for kind, forced in (("attention", output.attentions), ("score", output.scores)):
+            for result in forced:
+                ended = self._forced.pop(result.id, None)
+                if ended is not None:
+                    self._metrics.count_sentences(kind)
+                    self._finish(ended, result)
         self._set_gauges()
 
     def take_outcomes(self) -> list[Outcome]:
@@ -209,28 +218,35 @@ class Scheduler:
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
-    def _admit(self) -> list[Sequence]:
+    def _admit(self) -> tuple[list[Sequence], list[ForcedDecode]]:
+        """Takes what joins from the queue: sentences to write, and translations to score, which need no row."""
+        admit: list[Sequence] = []
+        score: list[ForcedDecode] = []
         free = self.limits.max_batch_size - self._num_rows
         if self._should_hold_back(free):
             self._held_back += 1
-            return []
+            return admit, score
         self._held_back = 0
-        admitted: list[Sequence] = []
         longest = 0
         while self._waiting:
             waiting = self._waiting.peek()
             work = waiting.state.call.work[waiting.index]
-            assert isinstance(work, Decode)
+            assert not isinstance(work, Attend)
+            num_rows = work.options.num_rows if isinstance(work, Decode) else 0
             # Nobody overtakes a wide search that waits for its rows, or it might wait for ever.
-            if work.options.num_rows > free:
+            if num_rows > free:
                 break
-            longest = max(longest, len(work.source_ids))
-            if admitted and (len(admitted) + 1) * longest > self.limits.max_prefill_tokens:
+            num_admitted = len(admit) + len(score)
+            longest = max(longest, _prefill_length(work))
+            if num_admitted and (num_admitted + 1) * longest > self.limits.max_prefill_tokens:
                 break
             self._waiting.pop()
-            free -= work.options.num_rows
-            admitted.append(self._start(waiting, work))
-        return admitted
+            free -= num_rows
+            if isinstance(work, Decode):
+                admit.append(self._start(waiting, work))
+            else:
+                score.append(self._force(waiting, work))
+        return admit, score
 
     def _should_hold_back(self, free: int) -> bool:
         # With more waiting than fits, single sentences would join at nearly every step, each with an encoder pass of
@@ -255,16 +271,17 @@ class Scheduler:
         )
 
     def _attend(self) -> list[ForcedDecode]:
-        attends: list[ForcedDecode] = []
-        while self._waiting_attention and len(attends) < self.limits.max_attends_per_step:
+        attend: list[ForcedDecode] = []
+        while self._waiting_attention and len(attend) < self.limits.max_attends_per_step:
             waiting = self._waiting_attention.pop()
             work = waiting.state.call.work[waiting.index]
             assert isinstance(work, Attend)
-            sentence_id = self._enter(_Running(waiting.state, waiting.index), self._attending)
-            attends.append(
-                ForcedDecode(id=sentence_id, source_ids=work.source_ids, target_ids=work.target_ids)
-            )
-        return attends
+            attend.append(self._force(waiting, work))
+        return attend
+
+    def _force(self, waiting: _Waiting, work: Attend | Score) -> ForcedDecode:
+        sentence_id = self._enter(_Running(waiting.state, waiting.index), self._forced)
+        return ForcedDecode(id=sentence_id, source_ids=work.source_ids, target_ids=work.target_ids)
 
     def _enter(self, running: _Running, group: dict[int, _Running]) -> int:
         """Counts a sentence among those in the batch and returns the id that it has there."""
@@ -310,7 +327,7 @@ class Scheduler:
             if running is not None:
                 self._num_rows -= running.num_rows
                 self._abandoned.add(sentence_id)
-            self._attending.pop(sentence_id, None)
+            self._forced.pop(sentence_id, None)
         self._first_step = [running for running in self._first_step if running.state is not state]
         self._metrics.count_sentences(reason, state.remaining)
         if error is not None:
@@ -322,7 +339,9 @@ class Scheduler:
         self._metrics.running_rows.set(self._num_rows)
 
     def _observe(self, output: BatchOutput) -> None:
-        for phase, stats in (("prefill", output.prefill), ("decode", output.decode)):
+        # Scoring, too, puts whole sequences through the model at once.
+        passes = (("prefill", output.prefill), ("prefill", output.scoring), ("decode", output.decode))
+        for phase, stats in passes:
             if stats is not None:
                 self._metrics.observe_pass(
                     phase,
@@ -341,3 +360,8 @@ class Scheduler:
         self._metrics.target_tokens.inc(num_tokens)
         self._metrics.token_log_probability.observe(best.score / num_tokens)
         self._metrics.length_ratio.observe(num_tokens / num_source_tokens)
+
+
+def _prefill_length(work: Decode | Score) -> int:
+    """Returns the tokens that go through the model before the first step, or instead of any."""
+    return len(work.source_ids) + (len(work.target_ids) if isinstance(work, Score) else 0)

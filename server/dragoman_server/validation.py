@@ -18,6 +18,7 @@ from dragoman.v1 import (
     AttentionSelection,
     DumpAttentionRequest,
     OutputOptions,
+    ScoreTextRequest,
     TensorType,
     TextSplit,
     TranslateTextRequest,
@@ -26,7 +27,9 @@ from dragoman_server.decoding import check_options
 from dragoman_server.findings import Findings
 from dragoman_server.languages import is_well_formed
 from dragoman_server.limits import CallLimits
-from dragoman_server.request import AttentionRequest, ModelChoice, TranslateRequest
+from dragoman_server.request import AttentionRequest, ModelChoice, ScoreRequest, TranslateRequest
+
+_ModelRequest = TranslateTextRequest | DumpAttentionRequest | ScoreTextRequest
 
 
 def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -> TranslateRequest:
@@ -83,6 +86,29 @@ def validate_dump_attention(request: DumpAttentionRequest, limits: CallLimits) -
     )
 
 
+def validate_score_text(request: ScoreTextRequest, limits: CallLimits) -> ScoreRequest:
+    """Returns what the caller asks for.
+
+    Raises:
+        InvalidArgumentError: A field holds what no server would take.
+    """
+    findings = Findings()
+    count = len(request.items)
+    if not 1 <= count <= limits.max_text_count:
+        findings.refuse("items", f"{count} items given; 1 to {limits.max_text_count} allowed")
+    else:
+        for index, item in enumerate(request.items):
+            _check_text(f"items[{index}].text", item.text, limits, findings)
+            _check_text(f"items[{index}].translation", item.translation, limits, findings)
+    model = _check_model(request, findings)
+    findings.raise_any()
+    return ScoreRequest(
+        texts=tuple(item.text for item in request.items),
+        translations=tuple(item.translation for item in request.items),
+        model=model,
+    )
+
+
 def _check_text(path: str, text: str, limits: CallLimits, findings: Findings) -> None:
     if len(text) > limits.max_text_characters:
         findings.refuse(path, f"{len(text)} characters; at most {limits.max_text_characters} allowed")
@@ -112,7 +138,7 @@ def _check_split(split: TextSplit, findings: Findings) -> bool:
     return split != TextSplit.TEXT_SPLIT_NONE
 
 
-def _check_model(request: TranslateTextRequest | DumpAttentionRequest, findings: Findings) -> ModelChoice:
+def _check_model(request: _ModelRequest, findings: Findings) -> ModelChoice:
     for name in ("source_language_code", "target_language_code"):
         code = getattr(request, name)
         if code and not is_well_formed(code):

@@ -1,0 +1,1 @@
+"""One module an RPC; what several share stands in `work`."""

@@ -1,0 +1,97 @@
+"""DumpAttention: the attention weights behind one text's translation, made now or given."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from dragoman.v1 import DumpAttentionRequest, DumpAttentionResponse
+from dragoman_model.plan import AttentionOutput, FinishReason, Hypothesis
+from dragoman_model.translator import assemble
+from dragoman_server.attention import attended_sentence, attention_responses, blank_response
+from dragoman_server.catalogue import ServedModel
+from dragoman_server.errors import FieldViolation, InvalidArgumentError, QueueFullError
+from dragoman_server.messages import translation_message
+from dragoman_server.request import Attend
+from dragoman_server.rpcs.work import (
+    Backend,
+    Context,
+    check_lengths,
+    check_size,
+    decode,
+    decode_work,
+    given_target,
+    new_call,
+    off_loop,
+    prepare_text,
+)
+from dragoman_server.validation import validate_dump_attention
+
+
+class AttentionCalls:
+    """Lets so many calls in at once and refuses the others."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running = 0
+
+    def __enter__(self) -> None:
+        if self._running >= self._limit:
+            raise QueueFullError(
+                f"{self._running} DumpAttention calls are running; at most {self._limit} may"
+            )
+        self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._running -= 1
+
+
+async def dump_attention(
+    backend: Backend, calls: dict[str, AttentionCalls], request: DumpAttentionRequest, context: Context
+) -> AsyncIterator[DumpAttentionResponse]:
+    """Yields the cross-attention of the text's translation, sentence by sentence."""
+    backend.record(request.model, 1)
+    asked = validate_dump_attention(request, backend.limits)
+    served = backend.select(asked.model)
+    check_lengths(served, asked.options)
+    options = asked.options.with_seed()
+    with calls[served.name]:
+        with served.engine.hold_room(1 if asked.text.strip() else 0):
+            prepared = await off_loop(
+                len(asked.text), lambda: prepare_text(served, "text", asked.text, split=asked.split)
+            )
+        check_size("text", len(prepared.source_ids), served)
+        if not prepared.source_ids and asked.translation is not None:
+            violation = FieldViolation("text", "blank, but a translation of it is given")
+            raise InvalidArgumentError(violations=[violation])
+        if not prepared.source_ids:
+            served.metrics.count_sentences("blank")
+            blank = assemble(served.model, prepared, [])
+            yield blank_response(served.model, translation_message(blank, options, include_tokens=False))
+            return
+        if asked.translation is None:
+            made = await decode(served, decode_work(served, prepared, options, "target_prefix"), context)
+            targets = [sentence.best.token_ids for sentence in made]
+        else:
+            made = []
+            targets = [given_target(served, "translation", asked.translation)]
+        for index, target_ids in enumerate(targets):
+            # One sentence at a time, so that the weights of a long text never stand in memory together.
+            output = await _attend(
+                served, Attend(source_ids=prepared.source_ids[index], target_ids=target_ids), context
+            )
+            hypotheses = (
+                made[index].hypotheses
+                if made
+                else (Hypothesis(target_ids, output.log_probabilities, FinishReason.EOS),)
+            )
+            sentence = attended_sentence(
+                served.model, prepared, index, hypotheses, options, output, asked.translation
+            )
+            for response in attention_responses(served.model, sentence):
+                yield response
+
+
+async def _attend(served: ServedModel, work: Attend, context: Context) -> AttentionOutput:
+    (output,) = await served.engine.submit(new_call([work], served, context))
+    assert isinstance(output, AttentionOutput)
+    return output

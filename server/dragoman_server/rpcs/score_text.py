@@ -1,0 +1,67 @@
+"""ScoreText: the probability of given translations, whole or nothing."""
+
+from __future__ import annotations
+
+from dragoman.v1 import Score as ScoreMessage
+from dragoman.v1 import ScoreTextRequest, ScoreTextResponse, TokenScore
+from dragoman_model.plan import ScoreOutput
+from dragoman_server.catalogue import ServedModel
+from dragoman_server.errors import FieldViolation, InvalidArgumentError
+from dragoman_server.messages import span_message
+from dragoman_server.request import Score, ScoreRequest
+from dragoman_server.rpcs.work import (
+    Backend,
+    Context,
+    check_size,
+    given_target,
+    new_call,
+    off_loop,
+    prepare_text,
+)
+from dragoman_server.validation import validate_score_text
+
+
+async def score_text(backend: Backend, request: ScoreTextRequest, context: Context) -> ScoreTextResponse:
+    """Returns the probability of the request's translations; the whole call succeeds or fails."""
+    backend.record(request.model, len(request.items))
+    asked = validate_score_text(request, backend.limits)
+    served = backend.select(asked.model)
+    num_characters = sum(map(len, (*asked.texts, *asked.translations)))
+    check_size("items", len(asked.texts), served)
+    with served.engine.hold_room(len(asked.texts)):
+        work = await off_loop(num_characters, lambda: _score_work(served, asked))
+    results = await served.engine.submit(new_call(work, served, context))
+    scores = await off_loop(
+        num_characters,
+        lambda: [
+            _score_message(served, translation, result)
+            for translation, result in zip(asked.translations, results, strict=True)
+            if isinstance(result, ScoreOutput)
+        ],
+    )
+    return ScoreTextResponse(scores=scores, model=served.name, model_digest=served.model.digest)
+
+
+def _score_work(served: ServedModel, asked: ScoreRequest) -> list[Score]:
+    work = []
+    for index, (text, translation) in enumerate(zip(asked.texts, asked.translations, strict=True)):
+        prepared = prepare_text(served, f"items[{index}].text", text, split=False)
+        if not prepared.source_ids:
+            violation = FieldViolation(f"items[{index}].text", "blank; there is nothing to translate")
+            raise InvalidArgumentError(violations=[violation])
+        target_ids = given_target(served, f"items[{index}].translation", translation)
+        work.append(Score(source_ids=prepared.source_ids[0], target_ids=target_ids))
+    return work
+
+
+def _score_message(served: ServedModel, translation: str, output: ScoreOutput) -> ScoreMessage:
+    pieces = served.model.tokenizer.given_target_pieces(translation)
+    score = sum(output.log_probabilities)
+    return ScoreMessage(
+        score=score,
+        normalized_score=score / len(pieces),
+        tokens=[
+            TokenScore(piece=piece.text, log_probability=log_probability, span=span_message(piece.span))
+            for piece, log_probability in zip(pieces, output.log_probabilities, strict=True)
+        ],
+    )

@@ -1,0 +1,83 @@
+"""TranslateText: some texts, whole or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dragoman.v1 import TranslateTextRequest, TranslateTextResponse
+from dragoman_model.plan import FinishedSentence
+from dragoman_model.translator import PreparedText, TextTranslation
+from dragoman_server.catalogue import ServedModel
+from dragoman_server.messages import translation_message
+from dragoman_server.request import TranslateRequest
+from dragoman_server.rpcs.work import (
+    Backend,
+    Context,
+    assemble_text,
+    check_lengths,
+    check_size,
+    decode,
+    decode_work,
+    off_loop,
+    prepare_text,
+)
+from dragoman_server.validation import validate_translate_text
+
+
+async def translate_text(
+    backend: Backend, request: TranslateTextRequest, context: Context
+) -> TranslateTextResponse:
+    """Returns translations of the request's texts; the whole call succeeds or fails."""
+    backend.record(request.model, len(request.texts))
+    asked = validate_translate_text(request, backend.limits)
+    served = backend.select(asked.model)
+    check_lengths(served, asked.options)
+    options = asked.options.with_seed()
+    num_texts = sum(1 for text in asked.texts if text.strip())
+    num_characters = sum(map(len, (*asked.texts, *asked.target_prefixes)))
+    check_size("texts", num_texts, served)
+    with served.engine.hold_room(num_texts):
+        prepared = await off_loop(num_characters, lambda: _prepare_texts(served, asked))
+    work = [
+        sentence
+        for index, text in enumerate(prepared)
+        for sentence in decode_work(served, text, options, f"target_prefixes[{index}]")
+    ]
+    results = await decode(served, work, context)
+    translations = await off_loop(
+        num_characters * options.num_hypotheses,
+        lambda: [
+            translation_message(text, options, include_tokens=asked.include_tokens)
+            for text in _assemble_texts(served, prepared, results)
+        ],
+    )
+    served.metrics.count_sentences("blank", sum(1 for text in prepared if not text.source_ids))
+    return TranslateTextResponse(
+        translations=translations, model=served.name, model_digest=served.model.digest
+    )
+
+
+def _prepare_texts(served: ServedModel, asked: TranslateRequest) -> list[PreparedText]:
+    prepared = []
+    num_sentences = 0
+    for index, (text, prefix) in enumerate(zip(asked.texts, asked.target_prefixes, strict=True)):
+        prepared.append(
+            prepare_text(served, f"texts[{index}]", text, split=asked.split, target_prefix=prefix)
+        )
+        # Each time, so that what follows a text too many is not prepared for nothing.
+        num_sentences += len(prepared[-1].source_ids)
+        check_size("texts", num_sentences, served)
+    return prepared
+
+
+def _assemble_texts(
+    served: ServedModel, prepared: Sequence[PreparedText], results: Sequence[FinishedSentence]
+) -> list[TextTranslation]:
+    translations = []
+    position = 0
+    for text in prepared:
+        end = position + len(text.source_ids)
+        translations.append(assemble_text(served, text, results[position:end]))
+        position = end
+    assert position == len(results)
+    return translations

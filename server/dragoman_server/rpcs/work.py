@@ -1,0 +1,188 @@
+"""From valid requests to the engine's work and back to texts: what several RPCs share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar, cast
+
+import grpc
+
+from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import FinishedSentence
+from dragoman_model.translator import PreparedText, TextTranslation, assemble, max_length_of, prepare
+from dragoman_server.catalogue import Catalogue, ServedModel
+from dragoman_server.errors import FieldViolation, InvalidArgumentError
+from dragoman_server.limits import CallLimits
+from dragoman_server.logs import current_call
+from dragoman_server.request import Call, Decode, ModelChoice, Work
+
+T = TypeVar("T")
+
+# Up to here tokenising takes less than a millisecond or two, about what it costs to hand it to another thread.
+_MAX_INLINE_CHARACTERS = 4096
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What every RPC works with.
+
+    Attributes:
+        catalogue: The served models.
+        limits: What one call may hold.
+        draining: Set once the server shuts down.
+    """
+
+    catalogue: Catalogue
+    limits: CallLimits
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def record(self, model: str, num_texts: int) -> None:
+        """Notes for the log what the present call asks for, before anything is checked."""
+        record = current_call.get()
+        record.model = self.catalogue.label(model)
+        record.num_texts = num_texts
+
+    def select(self, choice: ModelChoice) -> ServedModel:
+        """Returns the model that the present call asks for.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        served = self.catalogue.select(choice)
+        current_call.get().model = served.name
+        return served
+
+
+def new_call(work: Sequence[Work], served: ServedModel, context: Context) -> Call:
+    """Returns the present call's work with its deadline."""
+    record = current_call.get()
+    remaining = context.time_remaining()
+    return Call(
+        work=tuple(work),
+        arrived=record.arrived,
+        deadline=None if remaining is None else served.engine.clock() + remaining,
+        request_id=record.request_id,
+    )
+
+
+def check_size(field: str, count: int, served: ServedModel) -> None:
+    """Refuses a call that not even an idle server would take; trying again is of no use, fewer texts are.
+
+    Raises:
+        InvalidArgumentError: ``count`` sentences are more than the queue holds.
+    """
+    limit = served.engine.max_queue_size
+    if count > limit:
+        description = f"too many sentences; at most {limit} in one call, send the text in several"
+        raise InvalidArgumentError(violations=[FieldViolation(field, description)])
+
+
+def check_lengths(served: ServedModel, options: DecodingOptions) -> None:
+    """Refuses options that ask for longer translations than the model writes.
+
+    Raises:
+        InvalidArgumentError: The least or the greatest length is above the model's limit.
+    """
+    longest = served.model.config.max_target_length - 1
+    for name, value in (
+        ("max_decoding_length", options.max_length),
+        ("min_decoding_length", options.min_length),
+    ):
+        if value is not None and value > longest:
+            description = f"{value} given; the model writes at most {longest} tokens"
+            raise InvalidArgumentError(violations=[FieldViolation(f"options.{name}", description)])
+
+
+async def off_loop(num_characters: int, work: Callable[[], T]) -> T:
+    """Runs ``work`` here where it is short, and in another thread where it would keep other calls waiting."""
+    return work() if num_characters <= _MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
+
+
+def prepare_text(
+    served: ServedModel, field: str, text: str, *, split: bool, target_prefix: str = ""
+) -> PreparedText:
+    """Returns a text ready to be decoded.
+
+    Args:
+        served: The model.
+        field: Path of the request's field that holds the text.
+        text: The text.
+        split: Cuts it into sentences.
+        target_prefix: What its translation starts with.
+
+    Raises:
+        InvalidArgumentError: A sentence is above the model's limit.
+    """
+    try:
+        return prepare(served.model, text, sentences=split, target_prefix=target_prefix)
+    except SentenceTooLongError as error:
+        description = (
+            f"sentence {error.sentence_index} (from 0) has {error.length} tokens; "
+            f"the model reads at most {error.limit}, end-of-sentence included"
+        )
+        raise InvalidArgumentError(violations=[FieldViolation(field, description)]) from error
+
+
+def decode_work(
+    served: ServedModel, prepared: PreparedText, options: DecodingOptions, prefix_field: str
+) -> list[Decode]:
+    """Returns the work for each sentence of a text.
+
+    Args:
+        served: The model.
+        prepared: The text.
+        options: How to search.
+        prefix_field: Path of the request's field that holds the text's target prefix.
+
+    Raises:
+        InvalidArgumentError: The prefix leaves no room for a translation.
+    """
+    work = []
+    prefix_ids = prepared.prefix_ids  # the first sentence's
+    for source_ids in prepared.source_ids:
+        try:
+            max_length = max_length_of(served.model.config, options, len(source_ids), len(prefix_ids))
+        except PrefixTooLongError as error:
+            description = (
+                f"{error.length} tokens; with these options at most {error.limit} leave room for more"
+            )
+            raise InvalidArgumentError(violations=[FieldViolation(prefix_field, description)]) from error
+        work.append(
+            Decode(source_ids=source_ids, max_length=max_length, options=options, prefix_ids=prefix_ids)
+        )
+        prefix_ids = ()
+    return work
+
+
+async def decode(served: ServedModel, work: Sequence[Decode], context: Context) -> list[FinishedSentence]:
+    """Returns a result for each sentence, in order."""
+    if not work:
+        return []
+    results = await served.engine.submit(new_call(work, served, context))
+    return cast(list[FinishedSentence], list(results))
+
+
+def assemble_text(
+    served: ServedModel, prepared: PreparedText, results: Sequence[FinishedSentence]
+) -> TextTranslation:
+    """Returns a text's translation from its sentences' results."""
+    return assemble(served.model, prepared, [sentence.hypotheses for sentence in results])
+
+
+def given_target(served: ServedModel, field: str, translation: str) -> tuple[int, ...]:
+    """Returns the tokens of a translation that the caller gives, end-of-sentence last.
+
+    Raises:
+        InvalidArgumentError: There are more than the model writes; ``field`` is the request's field at fault.
+    """
+    target_ids = tuple(served.model.tokenizer.encode_target(translation))
+    limit = served.model.config.max_target_length
+    if len(target_ids) > limit:
+        description = f"{len(target_ids)} tokens; the model writes at most {limit}, end-of-sentence included"
+        raise InvalidArgumentError(violations=[FieldViolation(field, description)])
+    return target_ids
