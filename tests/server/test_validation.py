@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from dragoman.v1 import (
     AttentionReduction,
     DumpAttentionRequest,
     ListModelsRequest,
+    ScoreTextRequest,
     TensorType,
     TextSplit,
     TranslateTextRequest,
@@ -23,11 +26,17 @@ from dragoman.v1 import (
 from dragoman_model.options import DecodingOptions
 from dragoman_server.errors import InvalidArgumentError, RequestError, UnsupportedError
 from dragoman_server.limits import CallLimits
-from dragoman_server.validation import validate_dump_attention, validate_translate_text
+from dragoman_server.validation import (
+    validate_dump_attention,
+    validate_score_text,
+    validate_translate_text,
+)
 
 LIMITS = CallLimits(
     max_text_count=3, max_text_characters=10, max_beam_size=6, max_num_hypotheses=5, max_sentence_rows=6
 )
+
+TRANSLATING = ("TranslateTextRequest", "DumpAttentionRequest")  # those with decoding options
 
 # Options, each with what lets it be as it is: its own path comes last.
 _OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -66,6 +75,11 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("DumpAttentionRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("DumpAttentionRequest.translation", "", "translation", ""),
     ("DumpAttentionRequest.translation", "c", "split", False),
+    ("ScoreTextRequest.items.text", "b", "texts", ("b",)),
+    ("ScoreTextRequest.items.translation", "b", "translations", ("b",)),
+    ("ScoreTextRequest.model", "en-de", "model.name", "en-de"),
+    ("ScoreTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
+    ("ScoreTextRequest.target_language_code", "de", "model.target_language", "de"),
 ]
 
 NOT_YET: list[tuple[str, Any]] = [
@@ -102,8 +116,7 @@ _OPTIONS_INVALID: list[tuple[str, Any]] = [
     ("options.sampling_temperature", float("inf")),
 ]
 INVALID: list[tuple[str, Any]] = [
-    *((f"{request}.{path}", value) for request in ("TranslateTextRequest", "DumpAttentionRequest")
-      for path, value in _OPTIONS_INVALID),
+    *((f"{request}.{path}", value) for request in TRANSLATING for path, value in _OPTIONS_INVALID),
     ("TranslateTextRequest.texts", []),
     ("TranslateTextRequest.texts", ["a"] * 4),
     ("TranslateTextRequest.source_language_code", "en_GB"),
@@ -121,23 +134,37 @@ INVALID: list[tuple[str, Any]] = [
     ("DumpAttentionRequest.selection.layers", [-1]),
     ("DumpAttentionRequest.selection.tensor_type", 99),
     ("DumpAttentionRequest.selection.top_k", 0),
+    ("ScoreTextRequest.items.text", "a" * 11),
+    ("ScoreTextRequest.items.translation", "a" * 11),
+    ("ScoreTextRequest.source_language_code", "en_GB"),
+    ("ScoreTextRequest.target_language_code", "?"),
 ]  # fmt: skip
 
 # Paging is tested with the catalogue.
 ELSEWHERE = {"ListModelsRequest.page_size", "ListModelsRequest.page_token"}
 
 
+REQUESTS: dict[str, Any] = {
+    "TranslateTextRequest": TranslateTextRequest(texts=["a"]),
+    "DumpAttentionRequest": DumpAttentionRequest(text="a"),
+    "ScoreTextRequest": ScoreTextRequest(items=[{"text": "a", "translation": "a"}]),
+}
+VALIDATE: dict[str, Any] = {
+    "TranslateTextRequest": validate_translate_text,
+    "DumpAttentionRequest": validate_dump_attention,
+    "ScoreTextRequest": validate_score_text,
+}
+
+
 def request_with(path: str, value: Any) -> Message:
+    """Returns a valid request but for the field at ``path``; on the way, the first of several items is taken."""
     name, *fields = path.split(".")
-    request: Message = (
-        TranslateTextRequest(texts=["a"])
-        if name == "TranslateTextRequest"
-        else DumpAttentionRequest(text="a")
-    )
+    request = copy.deepcopy(REQUESTS[name])
     *parents, field = fields
     target: Any = request
     for parent in parents:
         target = getattr(target, parent)
+        target = target if isinstance(target, Message) else target[0]
     if isinstance(value, list):
         target.ClearField(field)
         getattr(target, field).extend(value)
@@ -147,10 +174,7 @@ def request_with(path: str, value: Any) -> Message:
 
 
 def validate(request: Message) -> Any:
-    if isinstance(request, TranslateTextRequest):
-        return validate_translate_text(request, LIMITS)
-    assert isinstance(request, DumpAttentionRequest)
-    return validate_dump_attention(request, LIMITS)
+    return VALIDATE[request.DESCRIPTOR.name](request, LIMITS)
 
 
 def leaves(descriptor: Descriptor, path: str) -> Iterator[str]:
@@ -164,11 +188,10 @@ def leaves(descriptor: Descriptor, path: str) -> Iterator[str]:
 def test_every_request_field_has_a_decision():
     fields = {
         leaf
-        for request in (TranslateTextRequest, DumpAttentionRequest, ListModelsRequest)
+        for request in (*REQUESTS.values(), ListModelsRequest())
         for leaf in leaves(request.DESCRIPTOR, request.DESCRIPTOR.name)
     }
-    options = {f"{request}.options.{name}" for request in ("TranslateTextRequest", "DumpAttentionRequest")
-               for _, name in _OPTIONS}  # fmt: skip
+    options = {f"{request}.options.{name}" for request in TRANSLATING for _, name in _OPTIONS}
     decided = {case[0] for case in (*OBEYED, *NOT_YET)} | options | ELSEWHERE
     assert decided == fields
 
@@ -182,10 +205,11 @@ def test_a_served_field_is_obeyed(path: str, value: Any, attribute: str, expecte
 
 
 @pytest.mark.parametrize(("options", "name"), _OPTIONS)
-@pytest.mark.parametrize("request_type", [TranslateTextRequest, DumpAttentionRequest])
-def test_a_decoding_option_is_obeyed(request_type: type, options: dict[str, Any], name: str):
-    text = {"texts": ["a"]} if request_type is TranslateTextRequest else {"text": "a"}
-    plain = validate(request_type(**text, options=options)).options
+@pytest.mark.parametrize("request_name", TRANSLATING)
+def test_a_decoding_option_is_obeyed(request_name: str, options: dict[str, Any], name: str):
+    request = copy.deepcopy(REQUESTS[request_name])
+    request.MergeFrom(type(request)(options=options))
+    plain = validate(request).options
     assert getattr(plain, _PLAIN_NAMES.get(name, name)) == options[name]
     default = getattr(DecodingOptions(), _PLAIN_NAMES.get(name, name))
     assert default != options[name]
@@ -224,7 +248,7 @@ def test_a_senseless_value_is_refused_by_its_path(path: str, value: Any):
 def violated(error: RequestError) -> str:
     (violation,) = error.violations
     assert violation.description
-    return violation.field.partition("[")[0]
+    return re.sub(r"\[\d+\]", "", violation.field)
 
 
 def test_defaults_are_what_an_empty_request_means():
