@@ -67,7 +67,8 @@ class RunningBatch:
         scores, scoring = self._score(plan.score, failed) if plan.score else ([], None)
         groups = [group for (_, _, lane), group in self._groups.items() if lane not in plan.hold]
         finished, decode = self._step(groups, failed) if groups else ([], None)
-        return BatchOutput(finished, attentions, prefill, decode, failed, scores, scoring)
+        progress = [one for group in groups for one in group.progress()]
+        return BatchOutput(finished, attentions, prefill, decode, failed, scores, scoring, progress)
 
     def clear(self) -> None:
         """Forgets every row, as after a failed run."""

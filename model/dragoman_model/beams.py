@@ -47,6 +47,10 @@ class RowSearch:
         """Returns what each row has written."""
         return [row.token_ids for row in self._rows]
 
+    def stable(self) -> SequenceOf[int]:
+        """Returns the tokens that the best translation is sure to start with: of samples, those that all share."""
+        return common_start(self.written())
+
     def advance(self, token_ids: Iterable[int], log_probabilities: Iterable[float]) -> None:
         """Takes the next token of each row; that of a row which has ended is passed over."""
         max_length = self.sequence.max_length
@@ -129,6 +133,15 @@ class BeamSearch:
         """Returns what the hypothesis in each row has written; nothing where there is none."""
         return [() if live is None else live.token_ids for live in self.live]
 
+    def stable(self) -> SequenceOf[int]:
+        """Returns the tokens that the best translation is sure to start with.
+
+        It will be one that continues a live hypothesis, or the best of those that have finished: no other of them can
+        come before that one any more.
+        """
+        best = [hypothesis.token_ids for _, hypothesis in self._finished[:1]]
+        return common_start([*best, *(live.token_ids for live in self.live if live is not None)])
+
     def sums(self) -> list[float]:
         """Returns what the hypothesis in each row has come to; −∞ where there is none."""
         return [-math.inf if live is None else live.rank_sum for live in self.live]
@@ -210,3 +223,13 @@ class BeamSearch:
 def normalized(total: float, length: int, alpha: float) -> float:
     """Returns total / length^α, by which hypotheses rank (Wu et al. 2016, eq. 14, without its offset)."""
     return total / length**alpha
+
+
+def common_start(sequences: SequenceOf[SequenceOf[int]]) -> SequenceOf[int]:
+    """Returns what all of one or more sequences start with."""
+    length = 0
+    for tokens in zip(*sequences):  # to the end of the shortest
+        if any(token != tokens[0] for token in tokens):
+            break
+        length += 1
+    return sequences[0][:length]

@@ -17,7 +17,7 @@ from dragoman_model.beams import BeamSearch, Candidate, RowSearch
 from dragoman_model.cache import DecoderCache
 from dragoman_model.config import ModelConfig
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
-from dragoman_model.plan import FailedSentence, FinishedSentence
+from dragoman_model.plan import FailedSentence, FinishedSentence, Progress
 from dragoman_model.search import ban, best_tokens, expand, log_probabilities, penalise, sample
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
@@ -39,6 +39,7 @@ class Group(ABC, Generic[Search]):
         self.last_ids = torch.full((cache.num_rows,), config.decoder_start_id, device=device)
         self._eos_id = config.eos_id
         self._is_constrained = any(is_constrained(search.sequence) for search in searches)
+        self._reports = any(search.sequence.report_progress for search in searches)
         self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
     @abstractmethod
@@ -51,6 +52,7 @@ class Group(ABC, Generic[Search]):
         self.last_ids = torch.cat((self.last_ids, other.last_ids))
         self.searches += other.searches
         self._is_constrained |= other._is_constrained
+        self._reports |= other._reports
 
     def remove(self, ids: Collection[int]) -> None:
         """Drops sentences by id; unknown ids are passed over."""
@@ -72,6 +74,16 @@ class Group(ABC, Generic[Search]):
         self._keep([index for index, is_done in enumerate(done) if not is_done])
         return finished, failed
 
+    def progress(self) -> list[Progress]:
+        """Returns how far the sentences are that asked for it."""
+        if not self._reports:
+            return []
+        return [
+            Progress(search.sequence.id, tuple(search.stable()))
+            for search in self.searches
+            if search.sequence.report_progress
+        ]
+
     def _give_up(self, search: Search, error: Exception) -> None:
         """Ends one sentence because of an error of its own, so that the others of the batch go on."""
         search.is_done = True
@@ -85,6 +97,7 @@ class Group(ABC, Generic[Search]):
         self.last_ids = self.last_ids.view(-1, self.cache.width)[indices].flatten()
         self.searches = [self.searches[index] for index in sentences]
         self._is_constrained = any(is_constrained(search.sequence) for search in self.searches)
+        self._reports = any(search.sequence.report_progress for search in self.searches)
 
     def _constraints(self) -> SequenceOf[Constraint]:
         """Returns what holds for each row's next token, or nothing where nothing can hold."""

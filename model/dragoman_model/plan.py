@@ -34,6 +34,7 @@ class Sequence:
         options: How to search.
         prefix_ids: Target tokens that every hypothesis starts with, fewer than ``max_length``.
         lane: Sentences of one lane can be held while those of another go on.
+        report_progress: Each step says how much of the translation is sure by then.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Sequence:
     options: DecodingOptions = _GREEDY
     prefix_ids: tuple[int, ...] = ()
     lane: int = 0
+    report_progress: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,19 @@ class FinishedSentence:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """What of a running sentence's translation is sure.
+
+    Attributes:
+        id: The sequence's.
+        token_ids: Target tokens that its best hypothesis will start with; they only grow.
+    """
+
+    id: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class AttentionOutput:
     """Attention of a `ForcedDecode`.
 
@@ -186,3 +201,4 @@ class BatchOutput:
     failed: list[FailedSentence] = field(default_factory=list)
     scores: list[ScoreOutput] = field(default_factory=list)
     scoring: PhaseStats | None = None
+    progress: list[Progress] = field(default_factory=list)
