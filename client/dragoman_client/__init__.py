@@ -22,24 +22,29 @@ from dragoman_client.errors import (
 )
 from dragoman_client.options import DecodingOptions, Split
 from dragoman_client.results import (
+    BatchResult,
     FinishReason,
     Hypothesis,
     LanguagePair,
     Limits,
     Model,
     ModelList,
+    Score,
     ScoredToken,
     ServingStatus,
     TextSpan,
     Translation,
 )
+from dragoman_client.streams import AsyncTranslationStream, TranslationStream
 from dragoman_client.translator import Translator
 
 __all__ = [
+    "AsyncTranslationStream",
     "AsyncTranslator",
     "Attention",
     "AttentionTensor",
     "AttentionUnit",
+    "BatchResult",
     "DeadlineExceededError",
     "DecodingOptions",
     "DragomanError",
@@ -53,12 +58,14 @@ __all__ = [
     "ModelList",
     "NotFoundError",
     "OverloadedError",
+    "Score",
     "ScoredToken",
     "ServerError",
     "ServingStatus",
     "Split",
     "TextSpan",
     "Translation",
+    "TranslationStream",
     "Translator",
     "UnavailableError",
 ]

@@ -2,21 +2,41 @@
 # ruff: noqa: ASYNC109 - a timeout travels to the server, which then stops too; `asyncio.timeout` would not tell it
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, TranslationServiceStub
 from dragoman_client.attention import Attention, AttentionReader
+from dragoman_client.bulk import (
+    DEFAULT_MAX_OUTAGE_SECONDS,
+    DEFAULT_MAX_PENDING,
+    Bulk,
+    Outage,
+    pair_prefixes,
+    prefixes_end_early_error,
+)
+from dragoman_client.bulk_asyncio import translate_in_bulk
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
+from dragoman_client.chunks import CallSize, Chunk, R
 from dragoman_client.core import Core, read_health, read_health_error
-from dragoman_client.errors import DragomanError
+from dragoman_client.errors import DragomanError, InvalidRequestError
 from dragoman_client.options import DecodingOptions, Split
-from dragoman_client.requests import TranslateChunk, build_attention_request, build_translate_chunks
-from dragoman_client.responses import read_models, read_translations
-from dragoman_client.results import ModelList, ServingStatus, Translation
+from dragoman_client.requests import (
+    build_attention_request,
+    build_batch_header,
+    build_score_chunks,
+    build_stream_request,
+    build_translate_chunks,
+)
+from dragoman_client.responses import read_models, read_scores, read_translations
+from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
+from dragoman_client.streams import AsyncTranslationStream
+
+T = TypeVar("T")
 
 
 class AsyncTranslator:
@@ -54,6 +74,7 @@ class AsyncTranslator:
         self._credentials = credentials
         self._max_concurrent_calls = max_concurrent_calls
         self._channel: grpc.aio.Channel | None = None
+        self._bulk_channel: grpc.Channel | None = None
 
     def _connected(self) -> grpc.aio.Channel:
         """Returns the channel, which belongs to the event loop of the first call."""
@@ -65,6 +86,17 @@ class AsyncTranslator:
                 else grpc.aio.secure_channel(self._core.address, self._credentials, options)
             )
         return self._channel
+
+    def _connected_for_bulk(self) -> grpc.Channel:
+        """Returns the channel of bulk translations, which ``bulk_connection`` explains."""
+        if self._bulk_channel is None:
+            options = channel_options(self._core.address)
+            self._bulk_channel = (
+                grpc.insecure_channel(self._core.address, options)
+                if self._credentials is None
+                else grpc.secure_channel(self._core.address, self._credentials, options)
+            )
+        return self._bulk_channel
 
     @overload
     async def translate(
@@ -124,29 +156,96 @@ class AsyncTranslator:
             include_tokens=include_tokens,
             split=split,
         )
-        slots = asyncio.Semaphore(self._max_concurrent_calls)
-        tasks = [asyncio.ensure_future(self._translate(chunk, timeout, slots)) for chunk in chunks]
-        try:
-            parts = await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
-        translations = [translation for part in parts for translation in part]
+        translations = await self._call_in_chunks("TranslateText", chunks, read_translations, timeout)
         return translations[0] if isinstance(text, str) else translations
 
-    async def _translate(
-        self, chunk: TranslateChunk, timeout: float | None, slots: asyncio.Semaphore
-    ) -> list[Translation]:
-        """Makes one call of a list."""
-        async with slots:
-            call = self._core.begin(timeout)
-            with call.raising(text_offset=chunk.offset):
-                response = await TranslationServiceStub(self._connected()).TranslateText(
-                    chunk.request, timeout=call.timeout, metadata=call.metadata
-                )
-        return read_translations(chunk.request, response)
+    def stream(
+        self,
+        text: str,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        target_prefix: str | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        timeout: float | None = None,
+    ) -> AsyncTranslationStream:
+        """Returns the pieces of a text's translation, as they become final; see :meth:`Translator.stream`.
+
+        Call it where an event loop runs; there is nothing to await before the first piece.
+        """
+        request = build_stream_request(
+            text,
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            options=options,
+            target_prefix=target_prefix,
+            include_tokens=include_tokens,
+            split=split,
+        )
+        call = self._core.begin(timeout)
+        stub = TranslationServiceStub(self._connected())
+        responses = stub.StreamTranslateText(request, timeout=call.timeout, metadata=call.metadata)
+        return AsyncTranslationStream(call, responses)
+
+    def translate_batch(
+        self,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        target_prefix: str | Iterable[str] | AsyncIterable[str] | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        ordered: bool = True,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        max_outage_seconds: float = DEFAULT_MAX_OUTAGE_SECONDS,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[BatchResult, None]:
+        """Yields a result for each of any number of texts; see :meth:`Translator.translate_batch`.
+
+        Texts may come from an asynchronous iterable: while the next is waited for, results go on coming.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts is one str; give an iterable of them, or call translate")
+        bulk = Bulk(ordered=ordered, max_pending=max_pending)
+        header = build_batch_header(
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            options=options,
+            include_tokens=include_tokens,
+            split=split,
+        )
+        self._core.begin(timeout)  # refuses at once what it would refuse later
+        return translate_in_bulk(
+            _pair_prefixes(texts, target_prefix),
+            bulk,
+            Outage(max_outage_seconds),
+            header=header,
+            begin=lambda: self._core.begin(timeout),
+            start=TranslationServiceStub(self._connected_for_bulk()).TranslateBatch,
+        )
+
+    async def score(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Score]:
+        """Returns how probable given translations are, in their order; see :meth:`Translator.score`."""
+        chunks = build_score_chunks(
+            list(pairs), source_language=source_language, target_language=target_language, model=model
+        )
+        return await self._call_in_chunks("ScoreText", chunks, read_scores, timeout)
 
     async def attention(
         self,
@@ -205,9 +304,51 @@ class AsyncTranslator:
         """Returns the health service's stub, which knows no types."""
         return health_pb2_grpc.HealthStub(self._connected())
 
+    async def _call_in_chunks(
+        self,
+        method: str,
+        chunks: Iterable[Chunk[R]],
+        read: Callable[[R, Any], list[T]],
+        timeout: float | None,
+    ) -> list[T]:
+        """Makes the calls of a list, a few at a time; when one fails, the others are cancelled."""
+        slots = asyncio.Semaphore(self._max_concurrent_calls)
+        size = CallSize()
+
+        async def send(chunk: Chunk[R]) -> list[T]:
+            async with slots:
+                call = self._core.begin(timeout)
+                with call.raising(text_offset=chunk.offset):
+                    response = await getattr(TranslationServiceStub(self._connected()), method)(
+                        chunk.request, timeout=call.timeout, metadata=call.metadata
+                    )
+            return read(chunk.request, response)
+
+        async def send_or_halve(chunk: Chunk[R]) -> list[T]:
+            if size.takes(chunk.count):
+                try:
+                    return await send(chunk)
+                except InvalidRequestError as error:
+                    if not size.learn(chunk.count, error):
+                        raise
+            first, second = chunk.halves()
+            return await send_or_halve(first) + await send_or_halve(second)
+
+        tasks = [asyncio.ensure_future(send_or_halve(chunk)) for chunk in chunks]
+        try:
+            parts = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        return [result for part in parts for result in part]
+
     async def close(self) -> None:
         """Ends the connection; calls that still run fail."""
         self._core.closed = True
+        if self._bulk_channel is not None:
+            self._bulk_channel.close()
         if self._channel is not None:
             await self._channel.close()
 
@@ -221,3 +362,32 @@ class AsyncTranslator:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _pair_prefixes(
+    texts: Iterable[str] | AsyncIterable[str], prefix: Iterable[str] | AsyncIterable[str] | str | None
+) -> AsyncIterator[tuple[str, str]]:
+    """Yields each text with what its translation starts with, whichever kind of iterable they come from."""
+    if isinstance(texts, Iterable) and not isinstance(prefix, AsyncIterable):
+        for pair in pair_prefixes(texts, prefix):
+            yield pair
+        return
+    if prefix is None or isinstance(prefix, str):
+        async for text in _each(texts):
+            yield text, prefix or ""
+        return
+    prefixes = _each(prefix)
+    async for text in _each(texts):
+        following = await anext(prefixes, None)
+        if following is None:
+            raise prefixes_end_early_error()
+        yield text, following
+
+
+async def _each(items: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

@@ -18,6 +18,7 @@ SERVICE_CONFIG = json.dumps(
                 # Unary calls only. What they do changes nothing on the server, so they may be sent again.
                 "name": [
                     {"service": "dragoman.v1.TranslationService", "method": "TranslateText"},
+                    {"service": "dragoman.v1.TranslationService", "method": "ScoreText"},
                     {"service": "dragoman.v1.TranslationService", "method": "ListModels"},
                 ],
                 # A server that is not there is reported after 0.1 + 0.2 + 0.4 s at most. One that is busy says
@@ -50,6 +51,8 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         # How long to try one address that swallows packets (gRPC's own is 20 s).
         ("grpc.min_reconnect_backoff_ms", 5_000),
+        # A bulk translation outlives a server that is started anew, and must not find out two minutes later (gRPC's own).
+        ("grpc.max_reconnect_backoff_ms", 5_000),
     ]
     if address.startswith(_LOOPBACK):
         options.append(("grpc.enable_http_proxy", 0))

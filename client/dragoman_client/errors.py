@@ -17,11 +17,14 @@ A misuse of the client itself (a closed translator, an address without a port) i
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
+
+if TYPE_CHECKING:
+    from dragoman_client.core import Call
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,49 @@ def error_from_call(
     trailers = dict(tuple(call.trailing_metadata() or ()))  # asyncio's has keys() of its own kind
     details = _read_details(trailers.get("grpc-status-details-bin"))
     text = call.details() or ""
-    message = _message(code, text, details, address, timeout)
+    return _make_error(
+        code,
+        text,
+        details,
+        message=_message(code, text, details, address, timeout),
+        request_id=_as_text(trailers.get("x-request-id")) or request_id,
+        text_offset=text_offset,
+    )
+
+
+def error_from_status(status: status_pb2.Status, *, request_id: str | None) -> DragomanError:
+    """Returns the error of one text of a bulk call that goes on.
+
+    Args:
+        status: What the server sent in the translation's place.
+        request_id: Sent with the call.
+    """
+    code = _CODE_OF_NUMBER.get(status.code, grpc.StatusCode.UNKNOWN)
+    message = status.message or f"the server answered {code.name} without saying why"
+    return _make_error(
+        code, status.message, _unpack_details(status), message=message, request_id=request_id, text_offset=0
+    )
+
+
+def too_late_error(call: "Call") -> DeadlineExceededError:
+    """Returns the error of a call that the client itself gives up, since nothing came for so long."""
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    message = _message(code, "", _Details(), call.address, call.timeout)
+    return DeadlineExceededError(message, code=code, request_id=call.request_id)
+
+
+_CODE_OF_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _make_error(
+    code: grpc.StatusCode,
+    text: str,
+    details: _Details,
+    *,
+    message: str,
+    request_id: str | None,
+    text_offset: int,
+) -> DragomanError:
     kind = ERROR_OF_CODE.get(code, ServerError)
     return (InvalidRequestError if _is_too_large(code, text, details) else kind)(
         _shift_text_indices(message, text_offset),
@@ -153,7 +198,7 @@ def error_from_call(
             for violation in details.field_violations
         ),
         retry_after_seconds=details.retry_after_seconds,
-        request_id=_as_text(trailers.get("x-request-id")) or request_id,
+        request_id=request_id,
     )
 
 
@@ -162,9 +207,13 @@ def _read_details(serialized: Any) -> _Details:
     if not isinstance(serialized, bytes):
         return _Details()
     try:
-        packed = status_pb2.Status.FromString(serialized).details
+        return _unpack_details(status_pb2.Status.FromString(serialized))
     except DecodeError:
         return _Details()
+
+
+def _unpack_details(status: status_pb2.Status) -> _Details:
+    packed = status.details
     info = next(_unpack(packed, error_details_pb2.ErrorInfo), None)
     retry = next(_unpack(packed, error_details_pb2.RetryInfo), None)
     return _Details(
@@ -217,11 +266,13 @@ def _is_too_large(code: grpc.StatusCode, text: str, details: _Details) -> bool:
 
 
 def _shift_text_indices(text: str, offset: int) -> str:
-    """Counts ``texts[i]`` and their prefixes from the caller's first text: a long list goes out in several calls."""
+    """Counts ``texts[i]`` and their like from the caller's first text: a long list goes out in several calls."""
     if not offset:
         return text
     return re.sub(
-        r"\b(texts|target_prefixes)\[(\d+)\]", lambda match: f"{match[1]}[{int(match[2]) + offset}]", text
+        r"\b(texts|target_prefixes|items)\[(\d+)\]",
+        lambda match: f"{match[1]}[{int(match[2]) + offset}]",
+        text,
     )
 
 

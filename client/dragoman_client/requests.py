@@ -2,12 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import NamedTuple
 
 import grpc
 
 from dragoman.v1 import DecodingOptions as WireOptions
-from dragoman.v1 import DumpAttentionRequest, OutputOptions, TextSplit, TranslateTextRequest
+from dragoman.v1 import (
+    DumpAttentionRequest,
+    OutputOptions,
+    ScoreItem,
+    ScoreTextRequest,
+    StreamTranslateTextRequest,
+    TextSplit,
+    TranslateBatchRequest,
+    TranslateTextRequest,
+)
+from dragoman_client.chunks import Chunk
 from dragoman_client.errors import FieldViolation, InvalidRequestError
 from dragoman_client.options import DecodingOptions, Split
 
@@ -21,13 +30,6 @@ so long texts travel few together."""
 _SPLITS = {Split.SENTENCES: TextSplit.TEXT_SPLIT_SENTENCES, Split.NONE: TextSplit.TEXT_SPLIT_NONE}
 
 
-class TranslateChunk(NamedTuple):
-    """A request and where its first text stands among the caller's texts."""
-
-    request: TranslateTextRequest
-    offset: int
-
-
 def build_translate_chunks(
     texts: Sequence[str],
     *,
@@ -38,7 +40,7 @@ def build_translate_chunks(
     target_prefixes: Sequence[str] | None = None,
     include_tokens: bool,
     split: Split | str,
-) -> list[TranslateChunk]:
+) -> list[Chunk[TranslateTextRequest]]:
     """Returns the calls that translate all texts, each within the server's limits.
 
     Raises:
@@ -55,7 +57,7 @@ def build_translate_chunks(
         )
     _check_names(model, source_language, target_language)
     chunks = []
-    for offset, count in _cut(texts):
+    for offset, count in _cut([len(text) for text in texts]):
         request = TranslateTextRequest(
             texts=texts[offset : offset + count],
             model=model or "",
@@ -67,8 +69,107 @@ def build_translate_chunks(
         )
         if include_tokens:
             request.output.CopyFrom(OutputOptions(include_tokens=True))
-        chunks.append(TranslateChunk(request, offset))
+        chunks.append(Chunk(request, offset, count))
     return chunks
+
+
+def build_stream_request(
+    text: str,
+    *,
+    source_language: str | None,
+    target_language: str | None,
+    model: str | None,
+    options: DecodingOptions | None,
+    target_prefix: str | None,
+    include_tokens: bool,
+    split: Split | str,
+) -> StreamTranslateTextRequest:
+    """Returns the call that streams a text's translation.
+
+    Raises:
+        InvalidRequestError: The text or the prefix cannot be sent.
+        ValueError: ``split`` names no way to split.
+    """
+    check_encodable(text, "text")
+    check_encodable(target_prefix or "", "target_prefix")
+    _check_names(model, source_language, target_language)
+    request = StreamTranslateTextRequest(
+        text=text,
+        model=model or "",
+        source_language_code=source_language or "",
+        target_language_code=target_language or "",
+        options=_build_options(options),
+        split=_build_split(split),
+        target_prefix=target_prefix or "",
+    )
+    if include_tokens:
+        request.output.CopyFrom(OutputOptions(include_tokens=True))
+    return request
+
+
+def build_batch_header(
+    *,
+    source_language: str | None,
+    target_language: str | None,
+    model: str | None,
+    options: DecodingOptions | None,
+    include_tokens: bool,
+    split: Split | str,
+) -> TranslateBatchRequest:
+    """Returns what the first message of a bulk call holds beside its texts.
+
+    Raises:
+        InvalidRequestError: A name cannot be sent.
+        ValueError: ``split`` names no way to split.
+    """
+    _check_names(model, source_language, target_language)
+    header = TranslateBatchRequest(
+        model=model or "",
+        source_language_code=source_language or "",
+        target_language_code=target_language or "",
+        options=_build_options(options),
+        split=_build_split(split),
+    )
+    if include_tokens:
+        header.output.CopyFrom(OutputOptions(include_tokens=True))
+    return header
+
+
+def build_score_chunks(
+    pairs: Sequence[tuple[str, str]],
+    *,
+    source_language: str | None,
+    target_language: str | None,
+    model: str | None,
+) -> list[Chunk[ScoreTextRequest]]:
+    """Returns the calls that score all pairs, each within the server's limits.
+
+    Raises:
+        InvalidRequestError: A text or a translation cannot be sent.
+        TypeError: A pair is none.
+    """
+    for index, pair in enumerate(pairs):
+        if isinstance(pair, str) or len(pair) != 2:
+            raise TypeError(f"pairs[{index}] is {pair!r}; it must be a text and its translation")
+        check_encodable(pair[0], f"items[{index}].text")
+        check_encodable(pair[1], f"items[{index}].translation")
+    _check_names(model, source_language, target_language)
+    return [
+        Chunk(
+            ScoreTextRequest(
+                items=[
+                    ScoreItem(text=text, translation=translation)
+                    for text, translation in pairs[offset : offset + count]
+                ],
+                model=model or "",
+                source_language_code=source_language or "",
+                target_language_code=target_language or "",
+            ),
+            offset,
+            count,
+        )
+        for offset, count in _cut([len(text) + len(translation) for text, translation in pairs])
+    ]
 
 
 def build_attention_request(
@@ -132,16 +233,16 @@ def _check_names(model: str | None, source_language: str | None, target_language
     check_encodable(target_language or "", "target_language_code")
 
 
-def _cut(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _cut(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yields (offset, count) of runs that keep to both limits; a text over the budget travels alone."""
     offset = count = characters = 0
-    for text in texts:
-        full = count == MAX_TEXTS_PER_CALL or characters + len(text) > MAX_CHARACTERS_PER_CALL
+    for length in lengths:
+        full = count == MAX_TEXTS_PER_CALL or characters + length > MAX_CHARACTERS_PER_CALL
         if count and full:
             yield offset, count
             offset, count, characters = offset + count, 0, 0
         count += 1
-        characters += len(text)
+        characters += length
     if count:
         yield offset, count
 

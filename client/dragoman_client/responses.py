@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from dragoman.v1 import AttentionUnit as WireUnit
 from dragoman.v1 import FinishReason as WireFinishReason
-from dragoman.v1 import ListModelsResponse, TokenScore, TranslateTextRequest, TranslateTextResponse
+from dragoman.v1 import (
+    ListModelsResponse,
+    ScoreTextRequest,
+    ScoreTextResponse,
+    TokenScore,
+    TranslateTextRequest,
+    TranslateTextResponse,
+)
 from dragoman.v1 import Model as WireModel
 from dragoman.v1 import Translation as WireTranslation
 from dragoman_client.errors import ServerError
@@ -15,6 +22,7 @@ from dragoman_client.results import (
     Limits,
     Model,
     ModelList,
+    Score,
     ScoredToken,
     TextSpan,
     Translation,
@@ -69,6 +77,26 @@ def read_translation(translation: WireTranslation, model: str, model_digest: str
         ),
         seed=translation.seed if translation.HasField("seed") else None,
     )
+
+
+def read_scores(request: ScoreTextRequest, response: ScoreTextResponse) -> list[Score]:
+    """Returns the scores of a request's pairs.
+
+    Raises:
+        ServerError: There is not one for each pair.
+    """
+    if len(response.scores) != len(request.items):
+        raise ServerError(f"the server sent {len(response.scores)} scores of {len(request.items)} pairs")
+    return [
+        Score(
+            score=score.score,
+            normalized_score=score.normalized_score,
+            tokens=_read_tokens(score.tokens),
+            model=response.model,
+            model_digest=response.model_digest,
+        )
+        for score in response.scores
+    ]
 
 
 def _read_tokens(tokens: Iterable[TokenScore]) -> tuple[ScoredToken, ...]:

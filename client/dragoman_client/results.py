@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+from dragoman_client.errors import DragomanError
+
 
 class FinishReason(enum.Enum):
     """Why decoding ended.
@@ -122,6 +124,53 @@ class Translation:
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What became of one text of a bulk translation: either a translation or an error.
+
+    Attributes:
+        index: Where the text stood in the input, from 0.
+        source: The text.
+        translation: Its translation; None where there is an error.
+        error: Why there is none; the other texts are translated all the same.
+    """
+
+    index: int
+    source: str
+    translation: Translation | None = None
+    error: DragomanError | None = None
+
+    def unwrap(self) -> Translation:
+        """Returns the translation.
+
+        Raises:
+            DragomanError: There is none; this is ``error``.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.translation is not None
+        return self.translation
+
+
+@dataclass(frozen=True)
+class Score:
+    """How probable a translation is.
+
+    Attributes:
+        score: Sum of its tokens' log-probabilities (natural), end-of-sentence included.
+        normalized_score: ``score`` / tokens.
+        tokens: Its tokens with their log-probabilities, end-of-sentence last.
+        model: Name of the model that scored.
+        model_digest: SHA-256 of its weights, in hexadecimal.
+    """
+
+    score: float
+    normalized_score: float
+    tokens: tuple[ScoredToken, ...]
+    model: str
+    model_digest: str
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,34 @@
 """The blocking client."""
 
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, TranslationServiceStub
 from dragoman_client.attention import Attention, AttentionReader
+from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage, pair_prefixes
+from dragoman_client.bulk_blocking import translate_in_bulk
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
+from dragoman_client.chunks import CallSize, Chunk, R
 from dragoman_client.core import Core, read_health, read_health_error
-from dragoman_client.errors import DragomanError
+from dragoman_client.errors import DragomanError, InvalidRequestError
 from dragoman_client.options import DecodingOptions, Split
-from dragoman_client.requests import build_attention_request, build_translate_chunks
-from dragoman_client.responses import read_models, read_translations
-from dragoman_client.results import ModelList, ServingStatus, Translation
+from dragoman_client.requests import (
+    build_attention_request,
+    build_batch_header,
+    build_score_chunks,
+    build_stream_request,
+    build_translate_chunks,
+)
+from dragoman_client.responses import read_models, read_scores, read_translations
+from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
+from dragoman_client.streams import TranslationStream
+
+T = TypeVar("T")
 
 
 class Translator:
@@ -132,13 +146,130 @@ class Translator:
             include_tokens=include_tokens,
             split=split,
         )
-        translations: list[Translation] = []
-        for request, offset in chunks:
-            call = self._core.begin(timeout)
-            with call.raising(text_offset=offset):
-                response = self._stub.TranslateText(request, timeout=call.timeout, metadata=call.metadata)
-            translations += read_translations(request, response)
+        translations = self._call_in_chunks(self._stub.TranslateText, chunks, read_translations, timeout)
         return translations[0] if isinstance(text, str) else translations
+
+    def stream(
+        self,
+        text: str,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        target_prefix: str | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        timeout: float | None = None,
+    ) -> TranslationStream:
+        """Returns the pieces of a text's translation, as they become final.
+
+        Arguments and errors are those of :meth:`translate`; the errors come while the pieces are read, and this call
+        is never retried.
+        """
+        request = build_stream_request(
+            text,
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            options=options,
+            target_prefix=target_prefix,
+            include_tokens=include_tokens,
+            split=split,
+        )
+        call = self._core.begin(timeout)
+        responses = self._stub.StreamTranslateText(request, timeout=call.timeout, metadata=call.metadata)
+        return TranslationStream(call, responses)
+
+    def translate_batch(
+        self,
+        texts: Iterable[str],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        options: DecodingOptions | None = None,
+        target_prefix: str | Iterable[str] | None = None,
+        include_tokens: bool = False,
+        split: Split | str = Split.SENTENCES,
+        ordered: bool = True,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        max_outage_seconds: float = DEFAULT_MAX_OUTAGE_SECONDS,
+        timeout: float | None = None,
+    ) -> Generator[BatchResult, None, None]:
+        """Yields a result for each of any number of texts, through one call and little memory.
+
+        A text that cannot be translated has its error in its result; the others go on. What fails all of them is
+        raised. When the connection is lost, what is unanswered is sent again. The call begins with the first result
+        that is asked for; closing the generator cancels it.
+
+        Args:
+            texts: Read in the caller's thread, as there is room: never further ahead than ``max_pending``.
+            source_language: BCP-47 code; None takes the model's own.
+            target_language: BCP-47 code; None takes the model's own.
+            model: A name from :meth:`models`; None takes the first that serves the languages.
+            options: How to search; None takes the server's defaults.
+            target_prefix: What each translation starts with; or one for each text.
+            include_tokens: Fills ``Translation.tokens``.
+            split: How a text is cut into sentences.
+            ordered: Yields in the order of the texts; False yields as they finish.
+            max_pending: Texts read whose results have not been yielded, at most.
+            max_outage_seconds: How long to wait for a server that went away or has no room. One that never answered is
+                given up within a second.
+            timeout: Seconds without an answer while there is a text to be answered; None takes the translator's.
+
+        Raises:
+            DragomanError: As :meth:`translate` does, where it is not one text that is refused.
+            ValueError: A number is not above 0, or there are fewer prefixes than texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts is one str; give an iterable of them, or call translate")
+        bulk = Bulk(ordered=ordered, max_pending=max_pending)
+        header = build_batch_header(
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            options=options,
+            include_tokens=include_tokens,
+            split=split,
+        )
+        self._core.begin(timeout)  # refuses at once what it would refuse later
+        return translate_in_bulk(
+            pair_prefixes(iter(texts), target_prefix),
+            bulk,
+            Outage(max_outage_seconds),
+            header=header,
+            begin=lambda: self._core.begin(timeout),
+            start=self._stub.TranslateBatch,
+        )
+
+    def score(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        model: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Score]:
+        """Returns how probable given translations are, in their order: of what the model wrote itself, its own score.
+
+        A long list goes out in several calls, as :meth:`translate` sends one.
+
+        Args:
+            pairs: Texts and their translations, each taken as one sentence.
+            source_language: BCP-47 code; None takes the model's own.
+            target_language: BCP-47 code; None takes the model's own.
+            model: A name from :meth:`models`; None takes the first that serves the languages.
+            timeout: Seconds for each call; None takes the translator's.
+
+        Raises:
+            DragomanError: As :meth:`translate` does.
+        """
+        chunks = build_score_chunks(
+            list(pairs), source_language=source_language, target_language=target_language, model=model
+        )
+        return self._call_in_chunks(self._stub.ScoreText, chunks, read_scores, timeout)
 
     def attention(
         self,
@@ -221,6 +352,34 @@ class Translator:
         except DragomanError as error:
             return read_health_error(error)
         return read_health(response)
+
+    def _call_in_chunks(
+        self,
+        method: Any,
+        chunks: Iterable[Chunk[R]],
+        read: Callable[[R, Any], list[T]],
+        timeout: float | None,
+    ) -> list[T]:
+        """Makes the calls of a list, one after the other; those that the server finds too large, in halves."""
+        results: list[T] = []
+        left = deque(chunks)
+        size = CallSize()
+        while left:
+            chunk = left.popleft()
+            if not size.takes(chunk.count):
+                left.extendleft(reversed(chunk.halves()))
+                continue
+            call = self._core.begin(timeout)
+            try:
+                with call.raising(text_offset=chunk.offset):
+                    response = method(chunk.request, timeout=call.timeout, metadata=call.metadata)
+            except InvalidRequestError as error:
+                if not size.learn(chunk.count, error):
+                    raise
+                left.appendleft(chunk)
+            else:
+                results += read(chunk.request, response)
+        return results
 
     def close(self) -> None:
         """Ends the connection; calls that run in other threads fail."""

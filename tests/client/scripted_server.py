@@ -4,6 +4,7 @@
 import math
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from dragoman import v1
 
 DIGEST = "ab" * 32
 NUM_LAYERS, NUM_HEADS = 2, 4
+
+
+Failure = tuple[status_pb2.Status, tuple[tuple[str, str], ...]]
 
 
 def translated(text: str) -> str:
@@ -47,14 +51,31 @@ class Script:
         before_translate: Called with every request before it is answered.
         translations: Known translations of sentences, for DumpAttention.
         attention_stream: Replaces DumpAttention's answer.
+        stream: Replaces StreamTranslateText's answer.
+        batch: Replaces TranslateBatch's answer to one message; what it raises ends the call.
+        batch_failures: Of the next calls to TranslateBatch: after so many messages, fail with the status.
+        item_failures: Status of a text of TranslateBatch.
+        digest: Of the model that TranslateBatch translates with.
+        max_text_count: A call with more texts is refused.
+        stream_ended: Set when a StreamTranslateText or TranslateBatch call is over, however it ended.
     """
 
-    failures: list[tuple[status_pb2.Status, tuple[tuple[str, str], ...]]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     translate: Callable[[str], str] = translated
     before_translate: Callable[[v1.TranslateTextRequest], None] = lambda request: None
     finish_reason: Any = v1.FinishReason.FINISH_REASON_EOS
     translations: dict[str, str] = field(default_factory=dict)
     attention_stream: Callable[[v1.DumpAttentionRequest], Iterator[v1.DumpAttentionResponse]] | None = None
+    stream: Callable[[v1.StreamTranslateTextRequest], Iterator[v1.StreamTranslateTextResponse]] | None = None
+    batch: Callable[[v1.TranslateBatchRequest], Iterator[v1.TranslateBatchResponse]] | None = None
+    batch_failures: list[tuple[int, Failure]] = field(default_factory=list)
+    item_failures: dict[str, status_pb2.Status] = field(default_factory=dict)
+    max_text_count: int = 256
+    digest: str = DIGEST
+    stream_ended: threading.Event = field(default_factory=threading.Event)
+    stream_requests: list[v1.StreamTranslateTextRequest] = field(default_factory=list)
+    batch_calls: list[list[v1.TranslateBatchRequest]] = field(default_factory=list)
+    score_requests: list[v1.ScoreTextRequest] = field(default_factory=list)
     requests: list[v1.TranslateTextRequest] = field(default_factory=list)
     attention_requests: list[v1.DumpAttentionRequest] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)
@@ -72,16 +93,96 @@ class ScriptedService(v1.TranslationServiceServicer):
         script.deadlines.append(context.time_remaining())
         script.before_translate(request)
         if script.failures:
-            status, trailers = script.failures.pop(0)
-            context.set_trailing_metadata(trailers)
-            context.abort_with_status(_with_trailers(status, trailers))
+            _abort(context, script.failures.pop(0))
+        self._check_count("texts", len(request.texts), context)
         return v1.TranslateTextResponse(
             translations=[self._translation(text, request) for text in request.texts],
             model="en-de",
             model_digest=DIGEST,
         )
 
-    def _translation(self, text: str, request: v1.TranslateTextRequest) -> v1.Translation:
+    def _check_count(self, name: str, count: int, context: Any) -> None:
+        if count > self.script.max_text_count:
+            description = f"{count} given; 1 to {self.script.max_text_count} allowed"
+            _abort(
+                context,
+                failure(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"{name}: {description}",
+                    reason="INVALID_ARGUMENT",
+                    violations={name: description},
+                ),
+            )
+
+    def StreamTranslateText(
+        self, request: v1.StreamTranslateTextRequest, context: Any
+    ) -> Iterator[v1.StreamTranslateTextResponse]:
+        script = self.script
+        script.stream_requests.append(request)
+        script.deadlines.append(context.time_remaining())
+        context.add_callback(script.stream_ended.set)
+        if script.failures:
+            _abort(context, script.failures.pop(0))
+        if script.stream:
+            yield from script.stream(request)
+            return
+        translation = self._translation(request.text, request)
+        for word in re.findall(r"\s*\S+|\s+$", translation.text):
+            yield v1.StreamTranslateTextResponse(delta=v1.TextDelta(text=word))
+        result = v1.TranslateTextResponse(translations=[translation], model="en-de", model_digest=DIGEST)
+        yield v1.StreamTranslateTextResponse(result=result)
+
+    def TranslateBatch(
+        self, requests: Iterator[v1.TranslateBatchRequest], context: Any
+    ) -> Iterator[v1.TranslateBatchResponse]:
+        script = self.script
+        seen: list[v1.TranslateBatchRequest] = []
+        script.batch_calls.append(seen)
+        script.request_ids.append(dict(context.invocation_metadata())["x-request-id"])
+        context.add_callback(script.stream_ended.set)
+        limit, status = script.batch_failures.pop(0) if script.batch_failures else (-1, None)
+        if limit == 0 and status:
+            _abort(context, status)
+        for request in requests:
+            seen.append(request)
+            if script.batch:
+                yield from script.batch(request)
+            else:
+                yield self.answer(request, seen[0])
+            if len(seen) == limit and status:
+                _abort(context, status)
+
+    def answer(
+        self, request: v1.TranslateBatchRequest, first: v1.TranslateBatchRequest
+    ) -> v1.TranslateBatchResponse:
+        """Answers a message, its last text first."""
+        response = v1.TranslateBatchResponse(model="en-de", model_digest=self.script.digest)
+        for item in reversed(request.items):
+            if error := self.script.item_failures.get(item.text):
+                response.results.add(id=item.id, error=error)
+            else:
+                response.results.add(id=item.id, translation=self._translation(item.text, first))
+        return response
+
+    def ScoreText(self, request: v1.ScoreTextRequest, context: Any) -> v1.ScoreTextResponse:
+        self.script.score_requests.append(request)
+        if self.script.failures:
+            _abort(context, self.script.failures.pop(0))
+        self._check_count("items", len(request.items), context)
+        scores = []
+        for item in request.items:
+            words = item.translation.split()
+            tokens = [v1.TokenScore(piece="▁" + word, log_probability=-0.5) for word in words]
+            tokens.append(v1.TokenScore(piece="</s>", log_probability=-0.25))
+            score = -0.5 * len(words) - 0.25
+            scores.append(v1.Score(score=score, normalized_score=score / (len(words) + 1), tokens=tokens))
+        return v1.ScoreTextResponse(scores=scores, model="en-de", model_digest=DIGEST)
+
+    def _translation(
+        self,
+        text: str,
+        request: v1.TranslateTextRequest | v1.StreamTranslateTextRequest | v1.TranslateBatchRequest,
+    ) -> v1.Translation:
         if not text.strip():
             return v1.Translation(text=text, finish_reason=v1.FinishReason.FINISH_REASON_BLANK)
         result = self.script.translate(text)
@@ -217,7 +318,7 @@ def failure(
     violations: dict[str, str] | None = None,
     retry_seconds: float | None = None,
     trailers: tuple[tuple[str, str], ...] = (),
-) -> tuple[status_pb2.Status, tuple[tuple[str, str], ...]]:
+) -> Failure:
     """Makes a status as the server sends it."""
     details: list[Any] = []
     if reason:
@@ -240,6 +341,12 @@ def failure(
         packed.append(any_pb2.Any())
         packed[-1].Pack(detail)
     return status_pb2.Status(code=code.value[0], message=message, details=packed), trailers
+
+
+def _abort(context: Any, failing: Failure) -> None:
+    status, trailers = failing
+    context.set_trailing_metadata(trailers)
+    context.abort_with_status(_with_trailers(status, trailers))
 
 
 def _with_trailers(status: status_pb2.Status, trailers: tuple[tuple[str, str], ...]) -> Any:

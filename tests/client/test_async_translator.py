@@ -77,6 +77,18 @@ async def test_failure_of_one_call_fails_the_list_and_names_the_text(server: Scr
     assert len(server.script.requests) <= 3  # those still to come were cancelled
 
 
+async def test_server_that_takes_fewer_texts_gets_fewer(server: ScriptedServer) -> None:
+    server.script.max_text_count = 10
+    texts = [f"text {number}" for number in range(600)]
+
+    async with AsyncTranslator(server.address) as translator:
+        translations = await translator.translate(texts)
+        scores = await translator.score([(text, "x") for text in texts[:30]])
+
+    assert [translation.text for translation in translations] == [f"<{text}>" for text in texts]
+    assert len(scores) == 30
+
+
 async def test_missing_server_and_passed_deadline_are_the_same_errors(server: ScriptedServer) -> None:
     released = threading.Event()
     server.script.before_translate = lambda request: released.wait(10) and None

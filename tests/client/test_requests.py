@@ -1,13 +1,14 @@
 import dataclasses
 
+import grpc
 import pytest
 
 from dragoman import v1
-from dragoman_client import DecodingOptions, InvalidRequestError, Split
+from dragoman_client import DecodingOptions, FieldViolation, InvalidRequestError, Split
+from dragoman_client.chunks import CallSize, Chunk
 from dragoman_client.requests import (
     MAX_CHARACTERS_PER_CALL,
     MAX_TEXTS_PER_CALL,
-    TranslateChunk,
     build_attention_request,
     build_translate_chunks,
 )
@@ -15,7 +16,7 @@ from dragoman_client.requests import (
 PLAIN = {"source_language": None, "target_language": None, "model": None, "options": None}
 
 
-def chunks_of(texts: list[str], **changes: object) -> list[TranslateChunk]:
+def chunks_of(texts: list[str], **changes: object) -> list[Chunk[v1.TranslateTextRequest]]:
     return build_translate_chunks(
         texts, **{**PLAIN, "include_tokens": False, "split": "sentences", **changes}
     )  # type: ignore[arg-type]
@@ -48,7 +49,7 @@ def test_long_list_is_cut_into_calls_within_both_limits(lengths: list[int], size
 def test_every_argument_reaches_the_request() -> None:
     options = DecodingOptions(beam_size=4, length_penalty=0.0, seed=7)
 
-    [(request, _)] = chunks_of(
+    [chunk] = chunks_of(
         ["a"],
         source_language="en",
         target_language="de",
@@ -58,7 +59,7 @@ def test_every_argument_reaches_the_request() -> None:
         split=Split.NONE,
     )
 
-    assert request == v1.TranslateTextRequest(
+    assert chunk.request == v1.TranslateTextRequest(
         texts=["a"],
         source_language_code="en",
         target_language_code="de",
@@ -67,6 +68,38 @@ def test_every_argument_reaches_the_request() -> None:
         output=v1.OutputOptions(include_tokens=True),
         split=v1.TextSplit.TEXT_SPLIT_NONE,
     )
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_halves_of_a_call_are_the_call(count: int) -> None:
+    texts = [f"text {number}" for number in range(count)]
+    [chunk] = chunks_of(texts, target_prefixes=[text.upper() for text in texts], model="en-de")
+
+    first, second = chunk.halves()
+
+    assert [first.count, second.count] == [len(first.request.texts), len(second.request.texts)]
+    assert abs(first.count - second.count) <= 1
+    assert [first.offset, second.offset] == [0, first.count]
+    assert [*first.request.texts, *second.request.texts] == texts
+    assert [*first.request.target_prefixes, *second.request.target_prefixes] == [
+        text.upper() for text in texts
+    ]
+    assert first.request.model == second.request.model == "en-de"
+
+
+def test_only_what_is_refused_for_its_size_is_sent_in_halves() -> None:
+    size = CallSize()
+    too_many = InvalidRequestError("x", field_violations=(FieldViolation("texts", "too many"),))
+    bad_text = InvalidRequestError("x", field_violations=(FieldViolation("texts[3]", "bad"),))
+    too_large = InvalidRequestError("x", code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+    assert not size.learn(100, bad_text)
+    assert not size.learn(1, too_many)
+    assert size.takes(1000)
+    assert size.learn(100, too_many)
+    assert (size.takes(50), size.takes(51)) == (True, False)
+    assert size.learn(7, too_large)
+    assert (size.takes(4), size.takes(5)) == (True, False)
 
 
 def test_each_prefix_travels_with_its_text() -> None:
@@ -85,9 +118,9 @@ def test_prefixes_that_are_not_one_for_each_text_are_a_value_error() -> None:
 
 
 def test_plain_request_says_no_more_than_its_text() -> None:
-    [(request, _)] = chunks_of(["a"])
+    [chunk] = chunks_of(["a"])
 
-    assert request == v1.TranslateTextRequest(texts=["a"], split=v1.TextSplit.TEXT_SPLIT_SENTENCES)
+    assert chunk.request == v1.TranslateTextRequest(texts=["a"], split=v1.TextSplit.TEXT_SPLIT_SENTENCES)
 
 
 def test_options_are_those_of_the_contract() -> None:
@@ -97,9 +130,9 @@ def test_options_are_those_of_the_contract() -> None:
 
 
 def test_unset_option_is_not_sent_and_a_zero_is() -> None:
-    [(request, _)] = chunks_of(["a"], options=DecodingOptions(no_repeat_ngram_size=0))
+    [chunk] = chunks_of(["a"], options=DecodingOptions(no_repeat_ngram_size=0))
 
-    assert [field.name for field, _ in request.options.ListFields()] == ["no_repeat_ngram_size"]
+    assert [field.name for field, _ in chunk.request.options.ListFields()] == ["no_repeat_ngram_size"]
 
 
 def test_attention_request_holds_the_given_translation_even_when_empty() -> None:

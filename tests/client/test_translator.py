@@ -16,6 +16,7 @@ from dragoman_client import (
     Hypothesis,
     InvalidRequestError,
     LanguagePair,
+    Score,
     ScoredToken,
     ServerError,
     ServingStatus,
@@ -117,6 +118,94 @@ def test_several_hypotheses_come_best_first_with_the_seed_that_drew_them(server:
         Hypothesis("<Hi>'", FinishReason.LENGTH, -3.0, -1.0, 3, drawn.tokens),
     )
     assert [str(alternative) for alternative in drawn.alternatives] == ["<Hi>", "<Hi>'"]
+
+
+def test_server_that_takes_fewer_texts_gets_fewer(server: ScriptedServer) -> None:
+    server.script.max_text_count = 10
+    texts = [f"text {number}" for number in range(300)]
+
+    with Translator(server.address) as translator:
+        translations = translator.translate(texts, target_prefix=[f"prefix {text}" for text in texts])
+
+    assert [translation.text for translation in translations] == [f"<{text}>" for text in texts]
+    taken = [request for request in server.script.requests if len(request.texts) <= 10]
+    assert [text for request in taken for text in request.texts] == texts
+    assert all(
+        list(request.target_prefixes) == [f"prefix {text}" for text in request.texts] for request in taken
+    )
+    assert len(server.script.requests) - len(taken) < 10  # it learns
+
+
+def test_error_in_a_part_of_a_call_names_the_callers_text(server: ScriptedServer) -> None:
+    server.script.max_text_count = 10
+
+    def refuse(request: v1.TranslateTextRequest) -> None:
+        if "text 77" in request.texts and len(request.texts) <= 10:
+            index = list(request.texts).index("text 77")
+            server.script.failures.append(failure(grpc.StatusCode.INVALID_ARGUMENT, f"texts[{index}]: bad"))
+
+    server.script.before_translate = refuse
+
+    with Translator(server.address) as translator, pytest.raises(InvalidRequestError, match=r"texts\[77\]"):
+        translator.translate([f"text {number}" for number in range(100)])
+
+
+def test_one_text_that_is_too_much_is_refused(server: ScriptedServer) -> None:
+    server.script.failures = [
+        failure(grpc.StatusCode.INVALID_ARGUMENT, "too many sentences", violations={"texts": "too many"})
+    ]
+
+    with Translator(server.address) as translator, pytest.raises(InvalidRequestError, match="too many"):
+        translator.translate("Hello")
+    assert len(server.script.requests) == 1
+
+
+def test_pairs_are_scored_in_their_order_through_as_many_calls_as_it_takes(server: ScriptedServer) -> None:
+    pairs = [(f"text {number}", " ".join("x" * (1 + number % 3))) for number in range(300)]
+
+    with Translator(server.address) as translator:
+        scores = translator.score(pairs, source_language="en", target_language="de", model="en-de")
+        none = translator.score([])
+
+    assert [score.score for score in scores] == [-0.75 - 0.5 * (number % 3) for number in range(300)]
+    assert scores[0] == Score(
+        score=-0.75,
+        normalized_score=-0.375,
+        tokens=(ScoredToken("▁x", -0.5, None), ScoredToken("</s>", -0.25, None)),
+        model="en-de",
+        model_digest=DIGEST,
+    )
+    assert none == []
+    assert [len(request.items) for request in server.script.score_requests] == [256, 44]
+    request = server.script.score_requests[1]
+    assert (request.items[0].text, request.items[0].translation) == ("text 256", "x x")
+    assert (request.model, request.source_language_code, request.target_language_code) == (
+        "en-de",
+        "en",
+        "de",
+    )
+
+
+def test_server_that_scores_fewer_pairs_gets_fewer(server: ScriptedServer) -> None:
+    server.script.max_text_count = 7
+
+    with Translator(server.address) as translator:
+        scores = translator.score([(str(number), "x") for number in range(50)])
+
+    assert len(scores) == 50
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["ab"], r"pairs\[0\] is 'ab'"),
+        ([("a", "b"), ("a",)], r"pairs\[1\] is"),
+        ([("a", b"b")], "type bytes"),
+    ],
+)
+def test_what_is_no_pair_is_refused(pairs: object, message: str) -> None:
+    with Translator() as translator, pytest.raises(TypeError, match=message):
+        translator.score(pairs)  # type: ignore[arg-type]
 
 
 def test_options_travel(server: ScriptedServer) -> None:
@@ -249,8 +338,20 @@ def test_one_translator_serves_several_threads(server: ScriptedServer) -> None:
     assert sorted(results) == sorted(f"<{n}>" for n in range(16))
 
 
-@pytest.mark.parametrize("method", ["translate", "attention", "models", "health", "close"])
+@pytest.mark.parametrize("method", [name for name in vars(Translator) if not name.startswith("_")])
 def test_both_translators_take_the_same_arguments(method: str) -> None:
     blocking, asynchronous = getattr(Translator, method), getattr(AsyncTranslator, method)
 
-    assert inspect.signature(blocking) == inspect.signature(asynchronous)
+    for ours, theirs in zip(
+        inspect.signature(blocking).parameters.values(),
+        inspect.signature(asynchronous).parameters.values(),
+        strict=True,
+    ):
+        assert (ours.name, ours.kind, ours.default) == (theirs.name, theirs.kind, theirs.default)
+
+
+def test_both_translators_have_the_same_methods() -> None:
+    def methods(translator: type) -> set[str]:
+        return {name for name in vars(translator) if not name.startswith("_")}
+
+    assert methods(Translator) == methods(AsyncTranslator)

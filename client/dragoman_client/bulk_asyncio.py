@@ -1,0 +1,168 @@
+"""A bulk translation for asyncio: one task reads the texts, one talks to the server."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+from dragoman.v1 import TranslateBatchRequest
+from dragoman_client.bulk import END_SECONDS, Bulk, Outage
+from dragoman_client.bulk_connection import Arrival, Connection
+from dragoman_client.core import Call
+from dragoman_client.errors import DragomanError, too_late_error
+from dragoman_client.results import BatchResult
+
+
+async def translate_in_bulk(
+    texts: AsyncIterator[tuple[str, str]],
+    bulk: Bulk,
+    outage: Outage,
+    *,
+    header: TranslateBatchRequest,
+    begin: Callable[[], Call],
+    start: Callable[..., Any],
+) -> AsyncGenerator[BatchResult, None]:
+    """Yields a result for each text; the arguments are the blocking one's.
+
+    A task reads the texts as there is room, so that one that is waited for holds up no answer.
+    """
+    job = _Job(texts, bulk, outage, header=header, begin=begin, start=start)
+    reading = asyncio.create_task(job.read())
+    talking = asyncio.create_task(job.talk())
+    talking.add_done_callback(lambda _: job.changed.set())
+    try:
+        while True:
+            job.changed.clear()
+            if (result := bulk.pop()) is not None:
+                job.room.set()
+                yield result
+            elif talking.done():
+                break
+            else:
+                await job.changed.wait()
+        await talking
+        await reading
+    finally:
+        reading.cancel()
+        talking.cancel()
+        await asyncio.gather(reading, talking, return_exceptions=True)
+
+
+class _Job:
+    """The two tasks of a bulk translation and what they share.
+
+    Attributes:
+        changed: Set when there may be something to hand over.
+        room: Set when another text may be read.
+    """
+
+    def __init__(
+        self,
+        texts: AsyncIterator[tuple[str, str]],
+        bulk: Bulk,
+        outage: Outage,
+        *,
+        header: TranslateBatchRequest,
+        begin: Callable[[], Call],
+        start: Callable[..., Any],
+    ) -> None:
+        self._texts = texts
+        self._bulk = bulk
+        self._outage = outage
+        self._header = header
+        self._begin = begin
+        self._start = start
+        self._work = asyncio.Event()
+        self._input_ended = False
+        self._connection: Connection | None = None
+        self._limit = asyncio.timeout(None)
+        self.changed = asyncio.Event()
+        self.room = asyncio.Event()
+
+    async def read(self) -> None:
+        """Reads texts as there is room; what they raise, the caller hears after the results of those before."""
+        try:
+            while True:
+                while not self._bulk.has_room:
+                    self.room.clear()
+                    await self.room.wait()
+                try:
+                    text, target_prefix = await anext(self._texts)
+                except StopAsyncIteration:
+                    return
+                was_idle = not self._bulk.num_unanswered
+                item = self._bulk.add(text, target_prefix)
+                if item is None:
+                    self.changed.set()
+                    continue
+                self._work.set()
+                if self._connection is not None:
+                    self._connection.send(item)
+                    if was_idle:
+                        self._restart_clock(self._connection)
+        finally:
+            self._input_ended = True
+            self._work.set()
+            if self._connection is not None:
+                self._connection.end()
+                self._restart_clock(self._connection)
+
+    async def talk(self) -> None:
+        """Sends texts and takes answers until none is left, over as many calls as it takes."""
+        while True:
+            while not self._bulk.num_unanswered:
+                if self._input_ended:
+                    return
+                self._work.clear()
+                await self._work.wait()
+            try:
+                await self._talk_once()
+            except DragomanError as error:
+                await asyncio.sleep(self._outage.delay(error, time.monotonic()))
+
+    async def _talk_once(self) -> None:
+        """Makes one call.
+
+        Raises:
+            DragomanError: It failed, or the server was silent for too long.
+        """
+        arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def deliver(arrival: Arrival) -> None:
+            with suppress(RuntimeError):  # the loop ended before the call did
+                loop.call_soon_threadsafe(arrivals.put_nowait, arrival)
+
+        connection = Connection(
+            self._begin(), self._start, header=self._header, items=self._bulk.unanswered, deliver=deliver
+        )
+        if self._input_ended:
+            connection.end()
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                self._connection = connection
+                self._restart_clock(connection)
+                while True:
+                    try:
+                        if not connection.feed(await arrivals.get(), self._bulk):
+                            return
+                    finally:
+                        self.changed.set()
+                    self._outage.answer()
+                    self._restart_clock(connection)
+        except TimeoutError:
+            if self._bulk.num_unanswered:
+                raise too_late_error(connection.call) from None
+        finally:
+            self._connection = None
+            connection.close()
+
+    def _restart_clock(self, connection: Connection) -> None:
+        """Gives the server its time once more: to answer what it owes, or to end the call when all is answered."""
+        now = asyncio.get_running_loop().time()
+        timeout = connection.call.timeout
+        if self._bulk.num_unanswered:
+            self._limit.reschedule(None if timeout is None else now + timeout)
+        else:
+            self._limit.reschedule(now + END_SECONDS if self._input_ended else None)
