@@ -29,11 +29,11 @@ from dragoman_server.engine import Engine
 from dragoman_server.errors import AddressError, DrainingError, ModelError
 from dragoman_server.health import SERVICE_NAME, Health
 from dragoman_server.interceptors import CallInterceptor
-from dragoman_server.limits import CallLimits
+from dragoman_server.limits import CallLimits, SchedulerLimits
 from dragoman_server.logs import log_event
 from dragoman_server.metrics import Metrics
 from dragoman_server.monitoring import MonitoringServer
-from dragoman_server.scheduler import Scheduler, SchedulerLimits
+from dragoman_server.scheduler import Scheduler
 from dragoman_server.service import TranslationService
 
 logger = logging.getLogger(__name__)

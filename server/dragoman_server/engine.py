@@ -20,7 +20,8 @@ from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.errors import CallError, InternalError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
-from dragoman_server.scheduler import Outcome, Result, Scheduler
+from dragoman_server.scheduler import Outcome, Scheduler
+from dragoman_server.sentences import Result
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +126,7 @@ class Engine:
 
         Raises:
             QueueFullError: Its sentences don't all fit into the queue.
+            DeadlineUnreachableError: They would wait for longer than its deadline lets them.
             DeadlineError: Its deadline passed first.
             InternalError: The model failed.
             CallError: The engine was stopped; the error is the one that it was stopped with.

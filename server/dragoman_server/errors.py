@@ -8,6 +8,7 @@ ServerError
 │   │   └── NotFoundError      names a model or a language pair that isn't served
 │   ├── OverloadError          worth another try, here or elsewhere
 │   │   ├── QueueFullError
+│   │   ├── DeadlineUnreachableError   the queue is too long for the caller's deadline
 │   │   └── DrainingError
 │   ├── DeadlineError          the caller's deadline passed
 │   ├── CancelledError         the caller went away
@@ -84,7 +85,31 @@ class OverloadError(CallError):
 
 
 class QueueFullError(OverloadError):
-    """There is no room for the whole call."""
+    """There is no room for the whole call.
+
+    Args:
+        message: What is full.
+        retry_seconds: When another try makes sense, as far as measurements say; None where there are none.
+    """
+
+    def __init__(self, message: str, *, retry_seconds: float | None = None) -> None:
+        self.retry_seconds = retry_seconds
+        super().__init__(message)
+
+
+class DeadlineUnreachableError(OverloadError):
+    """The call would wait for its rows until after its deadline.
+
+    Args:
+        wait_seconds: How long it would, at the measured speed.
+        seconds_left: How long it can.
+    """
+
+    def __init__(self, wait_seconds: float, seconds_left: float) -> None:
+        super().__init__(
+            f"the deadline can't be met: {max(0.0, seconds_left):.2f} s are left, and what waits before this call and its "
+            f"own sentences take {wait_seconds:.2f} s at the measured speed; allow more time, or try again later"
+        )
 
 
 class DrainingError(OverloadError):

@@ -25,6 +25,7 @@ from dragoman_server.errors import (
     CallError,
     CancelledError,
     DeadlineError,
+    DeadlineUnreachableError,
     DrainingError,
     InternalError,
     InvalidArgumentError,
@@ -57,7 +58,7 @@ class Answer:
         code: gRPC's status code.
         reason: ErrorInfo.reason, and the label of ``dragoman_refused_total``.
         is_refusal: Whether no model work was done.
-        retry_seconds: When another try makes sense; None is never.
+        retry_seconds: When another try makes sense, where the error itself doesn't know better; None is never.
     """
 
     code: grpc.StatusCode
@@ -73,6 +74,9 @@ ANSWERS: dict[type[CallError], Answer] = {
     # A full queue of short sentences is worked off in about this time.
     QueueFullError: Answer(
         grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", is_refusal=True, retry_seconds=0.5
+    ),
+    DeadlineUnreachableError: Answer(
+        grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_UNREACHABLE", is_refusal=True
     ),
     # By then a load balancer has seen that this server is going.
     DrainingError: Answer(grpc.StatusCode.UNAVAILABLE, "DRAINING", is_refusal=True, retry_seconds=1.0),
@@ -237,9 +241,10 @@ def _trailing_metadata(
             for violation in error.violations
         ]
         details.append(error_details_pb2.BadRequest(field_violations=violations))
-    if answer.retry_seconds is not None:
+    retry_seconds = getattr(error, "retry_seconds", None) or answer.retry_seconds
+    if retry_seconds is not None:
         # Spread out, so that callers who were refused together don't come back together.
-        milliseconds = round(answer.retry_seconds * random.uniform(750, 1250))
+        milliseconds = round(retry_seconds * random.uniform(750, 1250))
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(milliseconds)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))

@@ -1,4 +1,4 @@
-"""What one call may ask for."""
+"""What one call may ask for, and how much may wait and run."""
 
 from __future__ import annotations
 
@@ -22,3 +22,42 @@ class CallLimits:
     max_beam_size: int = 8
     max_num_hypotheses: int = 8
     max_sentence_rows: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerLimits:
+    """How much may wait and run.
+
+    Attributes:
+        max_batch_size: Rows that decode at once.
+        max_queue_size: Sentences that may wait for a row.
+        max_attention_queue_size: Sentences that may wait for their attention.
+        max_prefill_tokens: Source tokens, padding included, that are encoded in one step; one sentence may always.
+        max_prefill_seconds: How long encoding may take in one step, by the measured speed; one sentence may always.
+        max_attends_per_step: Sentences whose attention is computed in one step, between two decoding steps.
+        max_admission_delay: Steps that a waiting sentence is held back at most so that several join together.
+        bulk_share: Of the time, what bulk rows may add to the steps of interactive ones; above 0, below 1.
+    """
+
+    max_batch_size: int = 64
+    max_queue_size: int = 1024
+    max_attention_queue_size: int = 64
+    max_prefill_tokens: int = 2048
+    # Two steps of a full batch on a CPU: who runs or arrives hardly notices who joins, and the products are large enough
+    # to be as fast as they get. A GPU encodes many times max_prefill_tokens in it.
+    max_prefill_seconds: float = 0.02
+    max_attends_per_step: int = 4
+    max_admission_delay: int = 4
+    # A quarter makes steps a third longer on average, which leaves room for all else that bulk work costs a caller before
+    # its latency doubles.
+    bulk_share: float = 0.25
+
+    @property
+    def num_reserved_rows(self) -> int:
+        """Rows that either lane leaves to the other."""
+        return self.max_batch_size // 8
+
+    @property
+    def num_reserved_places(self) -> int:
+        """Places in the queue that bulk calls leave to the others."""
+        return self.max_queue_size // 8

@@ -19,6 +19,8 @@ from prometheus_client import (
     ProcessCollector,
 )
 
+from dragoman_model.plan import BatchOutput, FinishedSentence
+
 # 1 ms is a step of a small model, 10 s longer than anybody waits.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -149,11 +151,26 @@ class ModelMetrics:
         """Counts sentences that ended."""
         self._sentences[reason].inc(count)
 
-    def observe_pass(self, phase: str, *, seconds: float, real_tokens: int, padding_tokens: int) -> None:
-        """Records one model pass of a phase, ``prefill`` or ``decode``."""
-        self._step_seconds[phase].observe(seconds)
-        self._step_tokens[phase, "real"].inc(real_tokens)
-        self._step_tokens[phase, "padding"].inc(padding_tokens)
+    def observe_step(self, output: BatchOutput) -> None:
+        """Records the model passes of one step."""
+        # Scoring, too, puts whole sequences through the model at once.
+        passes = (("prefill", output.prefill), ("prefill", output.scoring), ("decode", output.decode))
+        for phase, stats in passes:
+            if stats is not None:
+                self._step_seconds[phase].observe(stats.seconds)
+                self._step_tokens[phase, "real"].inc(stats.real_tokens)
+                self._step_tokens[phase, "padding"].inc(stats.padding_tokens)
+        if output.decode is not None:
+            self.step_rows.observe(output.decode.rows)
+
+    def observe_sentence(self, sentence: FinishedSentence, num_source_tokens: int) -> None:
+        """Records a sentence that was translated."""
+        best = sentence.best
+        num_tokens = len(best.token_ids)
+        self.count_sentences(best.finish_reason.name.lower())
+        self.target_tokens.inc(num_tokens)
+        self.token_log_probability.observe(best.score / num_tokens)
+        self.length_ratio.observe(num_tokens / num_source_tokens)
 
 
 def _version(distribution: str) -> str:

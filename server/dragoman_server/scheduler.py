@@ -1,6 +1,6 @@
 """Which sentences run at the next step: admit, continue, finish.
 
-    plan = scheduler.schedule()      # what joins and what leaves
+    plan = scheduler.schedule()      # what joins, what leaves, what stands still
     output = batch.run(plan)         # elsewhere
     scheduler.update(output)         # what has ended in it
     scheduler.take_outcomes()        # the calls that ended
@@ -12,47 +12,23 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dragoman_model.plan import (
-    AttentionOutput,
-    BatchOutput,
-    FinishedSentence,
-    ForcedDecode,
-    Plan,
-    ScoreOutput,
-    Sequence,
-)
-from dragoman_server.errors import CallError, DeadlineError, InternalError
+from dragoman_model.plan import BatchOutput, FailedSentence, ForcedDecode, Plan, Sequence
+from dragoman_server.admission import Admission
+from dragoman_server.errors import CallError, DeadlineError, InternalError, QueueFullError
+from dragoman_server.limits import SchedulerLimits
+from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Score
+from dragoman_server.sentences import CallState, Lane, Result, Sentence, lane_of, rows_of
+from dragoman_server.speed import Speed
+from dragoman_server.turns import BulkTurns
 
-Result = FinishedSentence | AttentionOutput | ScoreOutput
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedulerLimits:
-    """How much may wait and run.
-
-    Attributes:
-        max_batch_size: Rows that decode at once.
-        max_queue_size: Sentences that may wait for a row.
-        max_attention_queue_size: Sentences that may wait for their attention.
-        max_prefill_tokens: Source tokens, padding included, that are encoded in one step; one sentence may always.
-        max_attends_per_step: Sentences whose attention is computed in one step, between two decoding steps.
-        max_admission_delay: Steps that a waiting sentence is held back at most so that several join together.
-    """
-
-    max_batch_size: int = 64
-    max_queue_size: int = 1024
-    max_attention_queue_size: int = 64
-    # A prefill of this size takes about as long as a few decoding steps of a full batch, so that the rows that run
-    # hardly notice who joins.
-    max_prefill_tokens: int = 2048
-    max_attends_per_step: int = 4
-    max_admission_delay: int = 4
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,35 +38,6 @@ class Outcome:
     call: Call
     results: tuple[Result, ...] = ()
     error: CallError | None = None
-
-
-@dataclass
-class _CallState:
-    """A call that has not ended."""
-
-    call: Call
-    queued: float
-    results: list[Result | None]
-    remaining: int
-    has_token: bool = False
-    running: set[int] = field(default_factory=set)  # by the batch's ids
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    """A sentence that waits: the work at ``index`` of its call."""
-
-    state: _CallState
-    index: int
-
-
-@dataclass(frozen=True)
-class _Running:
-    """A sentence in the batch, and how many of its rows it takes."""
-
-    state: _CallState
-    index: int
-    num_rows: int = 0
 
 
 class Scheduler:
@@ -106,16 +53,17 @@ class Scheduler:
         self.limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._waiting: WaitingQueue[_Waiting] = WaitingQueue(limits.max_queue_size)
-        self._waiting_attention: WaitingQueue[_Waiting] = WaitingQueue(limits.max_attention_queue_size)
-        self._calls: dict[int, _CallState] = {}
+        self._speed = Speed(limits.max_batch_size)
+        self._admission = Admission(limits, self._speed)
+        self._bulk_turns = BulkTurns(limits.bulk_share)
+        self._waiting_attention: WaitingQueue[Sentence] = WaitingQueue()
+        self._calls: dict[int, CallState] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._running: dict[int, _Running] = {}
-        self._num_rows = 0  # of all that run
-        self._first_step: list[_Running] = []  # those whose first step is on its way
-        self._forced: dict[int, _Running] = {}  # whose attention or score is on its way
+        self._running: dict[int, Sentence] = {}
+        self._first_step: list[Sentence] = []  # those whose first step is on its way
+        self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
+        self._forced: dict[int, Sentence] = {}  # whose attention or score is on its way
         self._abandoned: set[int] = set()  # sentences of ended calls that the batch still holds
-        self._held_back = 0
         self._outcomes: list[Outcome] = []
         self._sentence_ids = itertools.count()
         metrics.row_slots.set(limits.max_batch_size)
@@ -124,7 +72,9 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether the next plan has anything to do."""
-        return bool(self._waiting or self._waiting_attention or self._running or self._abandoned)
+        return bool(
+            self._admission.num_waiting or self._waiting_attention or self._running or self._abandoned
+        )
 
     def check_room(self, count: int) -> None:
         """Refuses a call whose ``count`` sentences, or more, would not fit; costs nothing.
@@ -132,20 +82,30 @@ class Scheduler:
         Raises:
             QueueFullError: The queue hasn't that many free places.
         """
-        self._waiting.check_room(count)
+        self._admission.check_room(count)
 
     def add(self, call: Call) -> None:
         """Queues a call, whole or not at all.
 
         Raises:
             QueueFullError: Its sentences don't all fit.
+            DeadlineUnreachableError: They would wait for longer than the call can.
+            InvalidArgumentError: One of them takes more rows than the batch has.
         """
-        state = _CallState(call, self._clock(), [None] * len(call.work), len(call.work))
-        decodes = [_Waiting(state, i) for i, work in enumerate(call.work) if not isinstance(work, Attend)]
-        attends = [_Waiting(state, i) for i, work in enumerate(call.work) if isinstance(work, Attend)]
-        self._waiting_attention.check_room(len(attends))
-        self._waiting.add(call.id, decodes)
-        self._waiting_attention.add(call.id, attends)
+        now = self._clock()
+        lane = lane_of(call, self.limits)
+        state = CallState(call, lane, now, [None] * len(call.work), len(call.work))
+        sentences = [Sentence(state, index, rows_of(work)) for index, work in enumerate(call.work)]
+        attends = [sentence for sentence in sentences if isinstance(sentence.work, Attend)]
+        others = [sentence for sentence in sentences if not isinstance(sentence.work, Attend)]
+        self._admission.check_widths(call)
+        self._admission.check_room(len(others), lane)
+        self._check_attention_room(len(attends))
+        if call.deadline is not None:
+            num_rows = sum(sentence.num_rows for sentence in others)
+            self._admission.check_deadline(lane, num_rows, call.deadline - now)
+        self._admission.add(state, others)
+        self._waiting_attention.add(state.caller, attends)
         self._calls[call.id] = state
         if call.deadline is not None:
             self._add_deadline(call.deadline, call.id)
@@ -172,45 +132,49 @@ class Scheduler:
             self._drop(state, "error", error)
 
     def schedule(self) -> Plan:
-        """Returns what the next step does: rows that leave, sentences that join, attention that is computed."""
+        """Returns what the next step does: rows that leave, sentences that join or stand still, attention."""
         self._expire()
         remove = tuple(sorted(self._abandoned))
         self._abandoned.clear()
-        admit, score = self._admit()
-        attend = self._attend()
+        is_bulk_due = self._bulk_turns.is_due or not self._admission.has_any(Lane.INTERACTIVE)
+        joining = self._admission.admit(bulk=is_bulk_due)
+        admit = tuple(
+            self._start(sentence, sentence.work) for sentence in joining if isinstance(sentence.work, Decode)
+        )
+        score = tuple(
+            self._force(sentence, sentence.work) for sentence in joining if isinstance(sentence.work, Score)
+        )
+        holds_bulk = not is_bulk_due and self._admission.lane_rows(Lane.INTERACTIVE) > 0
+        hold = frozenset({Lane.BULK.value} if holds_bulk else ())
+        self._in_step = {lane for lane in Lane if lane not in hold and self._admission.lane_rows(lane)}
+        self._in_step |= {sentence.state.lane for sentence in joining}
+        attend = tuple(self._attend())
         self._set_gauges()
-        return Plan(admit=tuple(admit), remove=remove, attend=tuple(attend), score=tuple(score))
+        return Plan(admit=admit, remove=remove, attend=attend, score=score, hold=hold)
 
     def update(self, output: BatchOutput) -> None:
         """Takes what ended in a step; sentences that did have left their rows."""
         self._observe(output)
         now = self._clock()
-        for running in self._first_step:
-            if not running.state.has_token:
-                running.state.has_token = True
-                self._metrics.time_to_first_token_seconds.observe(now - running.state.call.arrived)
+        for sentence in self._first_step:
+            if not sentence.state.has_token:
+                sentence.state.has_token = True
+                self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
         self._first_step = []
-        for sentence in output.finished:
-            ended = self._running.pop(sentence.id, None)
-            if ended is None:  # its call ended while the step ran
-                self._abandoned.discard(sentence.id)
-                continue
-            self._num_rows -= ended.num_rows
-            self._observe_sentence(ended, sentence)
-            self._finish(ended, sentence)
-        for failure in output.failed:
-            failed = self._running.pop(failure.id, None) or self._forced.pop(failure.id, None)
-            self._abandoned.discard(failure.id)
-            if failed is not None:
-                self._num_rows -= failed.num_rows
-                if failed.state.call.id in self._calls:  # another of its sentences may have failed before
-                    self._drop(failed.state, "error", InternalError())
+        for finished in output.finished:
+            ended = self._leave(finished.id)
+            if ended is not None:
+                self._metrics.observe_sentence(finished, len(ended.work.source_ids))
+                self._speed.observe_sentence(len(finished.best.token_ids))
+                self._finish(ended, finished)
         for kind, forced in (("attention", output.attentions), ("score", output.scores)):
             for result in forced:
                 ended = self._forced.pop(result.id, None)
                 if ended is not None:
                     self._metrics.count_sentences(kind)
                     self._finish(ended, result)
+        for failed in output.failed:
+            self._fail(failed)
         self._set_gauges()
 
     def take_outcomes(self) -> list[Outcome]:
@@ -218,79 +182,46 @@ class Scheduler:
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
-    def _admit(self) -> tuple[list[Sequence], list[ForcedDecode]]:
-        """Takes what joins from the queue: sentences to write, and translations to score, which need no row."""
-        admit: list[Sequence] = []
-        score: list[ForcedDecode] = []
-        free = self.limits.max_batch_size - self._num_rows
-        if self._should_hold_back(free):
-            self._held_back += 1
-            return admit, score
-        self._held_back = 0
-        longest = 0
-        while self._waiting:
-            waiting = self._waiting.peek()
-            work = waiting.state.call.work[waiting.index]
-            assert not isinstance(work, Attend)
-            num_rows = work.options.num_rows if isinstance(work, Decode) else 0
-            # Nobody overtakes a wide search that waits for its rows, or it might wait for ever.
-            if num_rows > free:
-                break
-            num_admitted = len(admit) + len(score)
-            longest = max(longest, _prefill_length(work))
-            if num_admitted and (num_admitted + 1) * longest > self.limits.max_prefill_tokens:
-                break
-            self._waiting.pop()
-            free -= num_rows
-            if isinstance(work, Decode):
-                admit.append(self._start(waiting, work))
-            else:
-                score.append(self._force(waiting, work))
-        return admit, score
-
-    def _should_hold_back(self, free: int) -> bool:
-        # With more waiting than fits, single sentences would join at nearly every step, each with an encoder pass of
-        # its own that all rows wait for. An eighth of the batch joins nearly as cheaply as one.
-        return (
-            len(self._waiting) > free
-            and 0 < free < self.limits.max_batch_size // 8
-            and self._held_back < self.limits.max_admission_delay
-        )
-
-    def _start(self, waiting: _Waiting, work: Decode) -> Sequence:
-        running = _Running(waiting.state, waiting.index, work.options.num_rows)
-        sentence_id = self._enter(running, self._running)
-        self._num_rows += running.num_rows
-        self._first_step.append(running)
+    def _start(self, sentence: Sentence, work: Decode) -> Sequence:
+        self._first_step.append(sentence)
         return Sequence(
-            id=sentence_id,
+            id=self._enter(sentence, self._running),
             source_ids=work.source_ids,
             max_length=work.max_length,
             options=work.options,
             prefix_ids=work.prefix_ids,
+            lane=sentence.state.lane,
         )
 
     def _attend(self) -> list[ForcedDecode]:
         attend: list[ForcedDecode] = []
         while self._waiting_attention and len(attend) < self.limits.max_attends_per_step:
-            waiting = self._waiting_attention.pop()
-            work = waiting.state.call.work[waiting.index]
-            assert isinstance(work, Attend)
-            attend.append(self._force(waiting, work))
+            sentence = self._waiting_attention.pop()
+            assert isinstance(sentence.work, Attend)
+            attend.append(self._force(sentence, sentence.work))
         return attend
 
-    def _force(self, waiting: _Waiting, work: Attend | Score) -> ForcedDecode:
-        sentence_id = self._enter(_Running(waiting.state, waiting.index), self._forced)
+    def _force(self, sentence: Sentence, work: Attend | Score) -> ForcedDecode:
+        sentence_id = self._enter(sentence, self._forced)
         return ForcedDecode(id=sentence_id, source_ids=work.source_ids, target_ids=work.target_ids)
 
-    def _enter(self, running: _Running, group: dict[int, _Running]) -> int:
+    def _enter(self, sentence: Sentence, group: dict[int, Sentence]) -> int:
         """Counts a sentence among those in the batch and returns the id that it has there."""
         sentence_id = next(self._sentence_ids)
-        group[sentence_id] = running
-        running.state.running.add(sentence_id)
-        self._metrics.queue_wait_seconds.observe(self._clock() - running.state.queued)
-        self._metrics.source_tokens.inc(len(running.state.call.work[running.index].source_ids))
+        group[sentence_id] = sentence
+        sentence.state.running.add(sentence_id)
+        self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
+        self._metrics.source_tokens.inc(len(sentence.work.source_ids))
         return sentence_id
+
+    def _leave(self, sentence_id: int) -> Sentence | None:
+        """Takes the rows back of a sentence that has left the batch; None where its call has ended before."""
+        self._abandoned.discard(sentence_id)
+        sentence = self._running.pop(sentence_id, None)
+        if sentence is not None:
+            sentence.state.running.discard(sentence_id)
+            self._admission.leave(sentence)
+        return sentence
 
     def _add_deadline(self, deadline: float, call_id: int) -> None:
         heapq.heappush(self._deadlines, (deadline, call_id))
@@ -307,7 +238,7 @@ class Scheduler:
             if state is not None:
                 self._drop(state, "deadline", DeadlineError())
 
-    def _finish(self, ended: _Running, result: Result) -> None:
+    def _finish(self, ended: Sentence, result: Result) -> None:
         state = ended.state
         state.results[ended.index] = result
         state.remaining -= 1
@@ -316,52 +247,49 @@ class Scheduler:
             results = tuple(result for result in state.results if result is not None)
             self._outcomes.append(Outcome(state.call, results))
 
-    def _drop(self, state: _CallState, reason: str, error: CallError | None = None) -> None:
+    def _fail(self, failed: FailedSentence) -> None:
+        """Ends the one call whose sentence raised an error; the other calls never notice."""
+        sentence = self._leave(failed.id) or self._forced.pop(failed.id, None)
+        if sentence is None or sentence.state.call.id not in self._calls:
+            return
+        log_event(
+            logger,
+            logging.ERROR,
+            "sentence failed",
+            request_id=sentence.state.call.request_id,
+            **describe_exception(failed.error),
+        )
+        self._drop(sentence.state, "error", InternalError())
+
+    def _drop(self, state: CallState, reason: str, error: CallError | None = None) -> None:
         """Ends a call before its time, wherever its sentences are; without an error nobody is told."""
-        call_id = state.call.id
-        del self._calls[call_id]
-        self._waiting.remove(call_id)
-        self._waiting_attention.remove(call_id)
-        for sentence_id in state.running:
-            running = self._running.pop(sentence_id, None)
-            if running is not None:
-                self._num_rows -= running.num_rows
+        del self._calls[state.call.id]
+        self._admission.remove(state)
+        self._waiting_attention.remove(state.caller, lambda sentence: sentence.state is state)
+        for sentence_id in list(state.running):
+            if self._leave(sentence_id) is not None:
                 self._abandoned.add(sentence_id)
             self._forced.pop(sentence_id, None)
-        self._first_step = [running for running in self._first_step if running.state is not state]
+        self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
         self._metrics.count_sentences(reason, state.remaining)
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
         self._set_gauges()
 
-    def _set_gauges(self) -> None:
-        self._metrics.waiting_requests.set(len(self._waiting))
-        self._metrics.running_rows.set(self._num_rows)
+    def _check_attention_room(self, count: int) -> None:
+        waiting, max_size = len(self._waiting_attention), self.limits.max_attention_queue_size
+        if waiting + count > max_size:
+            raise QueueFullError(
+                f"the queue is full: {waiting} sentences wait for their attention, at most {max_size} may"
+            )
 
     def _observe(self, output: BatchOutput) -> None:
-        # Scoring, too, puts whole sequences through the model at once.
-        passes = (("prefill", output.prefill), ("prefill", output.scoring), ("decode", output.decode))
-        for phase, stats in passes:
-            if stats is not None:
-                self._metrics.observe_pass(
-                    phase,
-                    seconds=stats.seconds,
-                    real_tokens=stats.real_tokens,
-                    padding_tokens=stats.padding_tokens,
-                )
-        if output.decode is not None:
-            self._metrics.step_rows.observe(output.decode.rows)
+        self._metrics.observe_step(output)
+        self._speed.observe(output)
+        self._bulk_turns.observe(
+            output, interactive=Lane.INTERACTIVE in self._in_step, bulk=Lane.BULK in self._in_step
+        )
 
-    def _observe_sentence(self, ended: _Running, sentence: FinishedSentence) -> None:
-        best = sentence.best
-        num_tokens = len(best.token_ids)
-        num_source_tokens = len(ended.state.call.work[ended.index].source_ids)
-        self._metrics.count_sentences(best.finish_reason.name.lower())
-        self._metrics.target_tokens.inc(num_tokens)
-        self._metrics.token_log_probability.observe(best.score / num_tokens)
-        self._metrics.length_ratio.observe(num_tokens / num_source_tokens)
-
-
-def _prefill_length(work: Decode | Score) -> int:
-    """Returns the tokens that go through the model before the first step, or instead of any."""
-    return len(work.source_ids) + (len(work.target_ids) if isinstance(work, Score) else 0)
+    def _set_gauges(self) -> None:
+        self._metrics.waiting_requests.set(self._admission.num_waiting)
+        self._metrics.running_rows.set(self._admission.num_rows)

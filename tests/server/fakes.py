@@ -11,6 +11,7 @@ import torch
 from dragoman_model.plan import (
     AttentionOutput,
     BatchOutput,
+    FailedSentence,
     FinishedSentence,
     FinishReason,
     Hypothesis,
@@ -29,11 +30,15 @@ class FakeBatch:
     Attributes:
         plans: What it was asked to do, in order.
         failure: Raised by the next run, once.
+        poisoned: The first source token of sentences that fail by themselves, at their first step.
+        row_seconds: What a step is said to take for each row, beside a thousandth of a second.
         gate: When set, a run waits for one permit before it returns.
     """
 
     plans: queue.SimpleQueue[Plan] = field(default_factory=queue.SimpleQueue)
     failure: Exception | None = None
+    poisoned: int | None = None
+    row_seconds: float = 0.0
     gate: threading.Semaphore | None = None
 
     def __post_init__(self) -> None:
@@ -51,8 +56,16 @@ class FakeBatch:
         for sequence in plan.admit:
             assert sequence.id not in self.rows
             self.rows[sequence.id] = (sequence, 0)
-        num_rows = self.num_rows
-        finished = [ended for row_id in list(self.rows) if (ended := self._advance(row_id))]
+        failed = [
+            FailedSentence(sequence.id, RuntimeError("poisoned"))
+            for sequence, _ in list(self.rows.values())
+            if sequence.source_ids[0] == self.poisoned
+        ]
+        for failure in failed:
+            del self.rows[failure.id]
+        in_step = [i for i, (sequence, _) in self.rows.items() if sequence.lane not in plan.hold]
+        num_rows = sum(self.rows[row_id][0].options.num_rows for row_id in in_step)
+        finished = [ended for row_id in in_step if (ended := self._advance(row_id))]
         attentions = [
             AttentionOutput(
                 attend.id, torch.zeros(1, 1, len(attend.target_ids), len(attend.source_ids)), (-0.5,)
@@ -60,9 +73,10 @@ class FakeBatch:
             for attend in plan.attend
         ]
         real = sum(len(sequence.source_ids) for sequence in plan.admit)
-        prefill = PhaseStats(0.002, len(plan.admit), real, 1) if plan.admit else None
-        decode = PhaseStats(0.001, num_rows, num_rows, 0) if num_rows else None
-        return BatchOutput(finished, attentions, prefill, decode)
+        prefill = PhaseStats(1e-5 * real, len(plan.admit), real, 1) if plan.admit else None
+        seconds = 0.001 + num_rows * self.row_seconds
+        decode = PhaseStats(seconds, num_rows, num_rows, 0) if num_rows else None
+        return BatchOutput(finished, attentions, prefill, decode, failed)
 
     @property
     def num_rows(self) -> int:

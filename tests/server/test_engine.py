@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry
 from dragoman_model.plan import Plan
 from dragoman_server.engine import MAX_FAILED_STEPS, Engine
 from dragoman_server.errors import DeadlineError, DrainingError, InternalError, QueueFullError
+from dragoman_server.limits import SchedulerLimits
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Call
-from dragoman_server.scheduler import Scheduler, SchedulerLimits
+from dragoman_server.scheduler import Scheduler
 from tests.server.fakes import FakeBatch, ManualClock
 from tests.server.test_scheduler import decode
 

@@ -144,8 +144,12 @@ async def test_each_error_reaches_the_caller_with_status_and_details(
     assert stage.value("refused_total", reason=answer.reason) == answer.is_refusal
 
 
-def _arguments(kind: type[errors.CallError]) -> tuple[str, ...]:
-    return ("the queue is full",) if kind is errors.QueueFullError else ()
+def _arguments(kind: type[errors.CallError]) -> tuple[str | float, ...]:
+    arguments: dict[type[errors.CallError], tuple[str | float, ...]] = {
+        errors.QueueFullError: ("the queue is full",),
+        errors.DeadlineUnreachableError: (2.5, 0.5),
+    }
+    return arguments.get(kind, ())
 
 
 async def test_the_pushback_is_the_retry_delay(stage: Stage):

@@ -10,9 +10,10 @@ from prometheus_client import CollectorRegistry
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Plan
 from dragoman_server.errors import DeadlineError, InternalError, QueueFullError
+from dragoman_server.limits import SchedulerLimits
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Attend, Call, Decode
-from dragoman_server.scheduler import Outcome, Scheduler, SchedulerLimits
+from dragoman_server.scheduler import Outcome, Scheduler
 from tests.server.fakes import EOS, FakeBatch, ManualClock
 
 
@@ -121,7 +122,8 @@ def test_a_cancelled_wide_search_frees_all_its_rows():
     stage.step()
     stage.scheduler.cancel(call.id)
     assert stage.value("running_rows") == 0
-    stage.add(*[3] * 8)
+    for _ in range(8):
+        stage.add(3)
     assert len(stage.step().admit) == 8
 
 

@@ -1,0 +1,81 @@
+"""What the scheduler knows of a call and of each of its sentences."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from dragoman_model.plan import AttentionOutput, FinishedSentence, ScoreOutput
+from dragoman_server.limits import SchedulerLimits
+from dragoman_server.request import Call, Decode, Score, Work
+
+Result = FinishedSentence | AttentionOutput | ScoreOutput
+
+
+class Lane(enum.IntEnum):
+    """Who waits for a sentence: somebody, or a job that asked for many."""
+
+    INTERACTIVE = 0
+    BULK = 1
+
+
+@dataclass
+class CallState:
+    """A call that has not ended.
+
+    Attributes:
+        call: What was asked for.
+        lane: Of all its sentences.
+        queued: When it came into the queue.
+        results: One for each sentence, None until it ends.
+        remaining: Sentences that have not ended.
+        has_token: Whether a step has run for one of them.
+        running: Its sentences in the batch, by the batch's ids.
+    """
+
+    call: Call
+    lane: Lane
+    queued: float
+    results: list[Result | None]
+    remaining: int
+    has_token: bool = False
+    running: set[int] = field(default_factory=set)
+
+    @property
+    def caller(self) -> int:
+        """Names who takes turns: the call itself, or the bulk stream that it is an item of."""
+        return self.call.id if self.call.stream is None else self.call.stream
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """The work at ``index`` of a call, and how many rows of the batch it takes."""
+
+    state: CallState
+    index: int
+    num_rows: int
+
+    @property
+    def work(self) -> Work:
+        """What is to be done."""
+        return self.state.call.work[self.index]
+
+
+def lane_of(call: Call, limits: SchedulerLimits) -> Lane:
+    """Returns the lane of a call: bulk are the items of a stream, and several sentences that take much together."""
+    if call.stream is not None:
+        return Lane.BULK
+    is_small = (
+        len(call.work) == 1 or sum(max(1, rows_of(work)) for work in call.work) <= limits.num_reserved_rows
+    )
+    return Lane.INTERACTIVE if is_small else Lane.BULK
+
+
+def rows_of(work: Work) -> int:
+    """Returns the rows of the batch that a sentence takes; attention and scores are made in one pass, without any."""
+    return work.options.num_rows if isinstance(work, Decode) else 0
+
+
+def prefill_length(work: Work) -> int:
+    """Returns the tokens that go through the model before the first step, or instead of any."""
+    return len(work.source_ids) + (len(work.target_ids) if isinstance(work, Score) else 0)

@@ -1,0 +1,85 @@
+"""How fast a model is, as measured, and what that says about waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dragoman_model.plan import BatchOutput
+
+# Fewer steps say little: the first ones of a process are slow.
+MIN_MEASURED_STEPS = 50
+# A process that was stopped for a while must not count as slow ever after.
+_MAX_RATIO = 4.0
+
+
+@dataclass
+class Average:
+    """A mean of the last values, older ones counting less.
+
+    Attributes:
+        window: Values that it looks back on.
+        value: The mean; 0 before the first.
+        count: Values so far.
+    """
+
+    window: int
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        """Takes one more; one far above the mean counts as some times the mean."""
+        self.count += 1
+        if self.count > 1:
+            value = min(value, _MAX_RATIO * self.value)
+        self.value += (value - self.value) / min(self.count, self.window)
+
+
+class Speed:
+    """What steps, sentences and prefills have taken lately.
+
+    Args:
+        max_batch_size: Rows that decode at once.
+    """
+
+    def __init__(self, max_batch_size: int) -> None:
+        self._max_batch_size = max_batch_size
+        self._step_seconds = Average(64)
+        self._sentence_steps = Average(256)
+        self._prefill_token_seconds = Average(16)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough has been measured for ``row_wait`` to mean something."""
+        return self._step_seconds.count >= MIN_MEASURED_STEPS and self._sentence_steps.count > 0
+
+    @property
+    def prefill_token_seconds(self) -> float:
+        """Seconds that encoding takes a token; 0 before any was measured."""
+        return self._prefill_token_seconds.value
+
+    def observe(self, output: BatchOutput) -> None:
+        """Takes what a step took."""
+        for stats in (output.prefill, output.scoring):
+            if stats is not None:
+                self._prefill_token_seconds.add(
+                    stats.seconds / max(1, stats.real_tokens + stats.padding_tokens)
+                )
+        if output.decode is not None:
+            self._step_seconds.add(step_seconds(output))
+
+    def observe_sentence(self, num_steps: int) -> None:
+        """Takes how many steps a sentence ran."""
+        self._sentence_steps.add(num_steps)
+
+    def row_wait(self, num_rows: int) -> float:
+        """Returns after how many seconds so many rows will have come free in a full batch.
+
+        A row is busy for the steps of a sentence, so that a batch of B rows sets B / steps of them free at each step.
+        """
+        return num_rows * self._sentence_steps.value * self._step_seconds.value / self._max_batch_size
+
+
+def step_seconds(output: BatchOutput) -> float:
+    """Returns what all passes of a step took."""
+    passes = (output.prefill, output.scoring, output.decode)
+    return sum(stats.seconds for stats in passes if stats is not None)
