@@ -162,6 +162,9 @@ class Scheduler:
                 self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
         self._first_step = []
         for finished in output.finished:
+            if not finished.hypotheses:
+                self._fail(FailedSentence(finished.id, RuntimeError("no hypothesis")))
+                continue
             ended = self._leave(finished.id)
             if ended is not None:
                 self._metrics.observe_sentence(finished, len(ended.work.source_ids))

@@ -164,6 +164,31 @@ async def test_the_pushback_is_the_retry_delay(stage: Stage):
     assert 100 <= milliseconds <= 1000
 
 
+async def test_an_error_that_knows_when_another_try_makes_sense_is_believed(stage: Stage):
+    def fail() -> None:
+        raise errors.QueueFullError("full", retry_seconds=12)
+
+    stage.service.behaviour = fail
+    caught = await refused(stage)
+    _, details = status_of(caught)
+    milliseconds = int(pairs(caught.trailing_metadata())["grpc-retry-pushback-ms"])
+    assert details["RetryInfo"].retry_delay.ToMilliseconds() == milliseconds
+    assert 9000 <= milliseconds <= 15000
+
+
+async def test_a_deadline_that_cannot_be_met_says_so_and_counts_as_a_refusal(stage: Stage):
+    def fail() -> None:
+        raise errors.DeadlineUnreachableError(2.5, 0.5)
+
+    stage.service.behaviour = fail
+    caught = await refused(stage)
+    _, details = status_of(caught)
+    assert caught.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert details["ErrorInfo"].reason == "DEADLINE_UNREACHABLE"
+    assert "RetryInfo" not in details
+    assert stage.value("refused_total", reason="DEADLINE_UNREACHABLE") == 1
+
+
 async def test_an_unexpected_exception_is_internal_and_logged_once_without_its_text(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import random
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from dragoman_model.options import DecodingOptions
-from dragoman_model.plan import FinishReason, Plan
-from dragoman_server.errors import DeadlineError, InternalError, QueueFullError
+from dragoman_model.plan import FinishedSentence, FinishReason, Plan
+from dragoman_server.errors import DeadlineError, DeadlineUnreachableError, InternalError, QueueFullError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.metrics import Metrics
-from dragoman_server.request import Attend, Call, Decode
+from dragoman_server.request import Attend, Call, Decode, Work
 from dragoman_server.scheduler import Outcome, Scheduler
 from tests.server.fakes import EOS, FakeBatch, ManualClock
 
@@ -368,3 +371,92 @@ def test_waits_tokens_and_ends_are_measured():
     assert stage.value("row_slots") == 1
     assert stage.value("queue_slots") == 1024
     assert stage.value("running_rows") == stage.value("waiting_requests") == 0
+
+
+def test_a_sentence_that_fails_ends_its_call_alone_and_is_logged_once(caplog: pytest.LogCaptureFixture):
+    stage = Stage(max_batch_size=8)
+    stage.batch.poisoned = 77
+    others = [stage.add(3), stage.add(9)]
+    poison = Decode(source_ids=(77, 10, EOS), max_length=99)
+    poisoned = Call(work=(decode(50), poison, poison), arrived=stage.clock.now, request_id="id-7")
+    stage.scheduler.add(poisoned)
+    stage.step()
+    (outcome,) = stage.scheduler.take_outcomes()
+    assert outcome.call is poisoned
+    assert isinstance(outcome.error, InternalError)
+    stage.run_until_idle()
+    assert [outcome.call for outcome in stage.scheduler.take_outcomes()] == others
+    assert stage.batch.rows == {}
+    assert stage.value("running_rows") == 0
+    assert stage.value("sentences_total", finish_reason="error") == 3
+    (record,) = [record for record in caplog.records if record.message == "sentence failed"]
+    assert record.fields["request_id"] == "id-7"
+
+
+def test_a_search_that_ends_with_nothing_fails_its_call_alone():
+    stage = Stage()
+    empty, other = stage.add(1), stage.add(4)
+    output = stage.batch.run(stage.scheduler.schedule())
+    (finished,) = output.finished
+    stage.scheduler.update(dataclasses.replace(output, finished=[FinishedSentence(finished.id, ())]))
+    (outcome,) = stage.scheduler.take_outcomes()
+    assert outcome.call is empty
+    assert isinstance(outcome.error, InternalError)
+    stage.run_until_idle()
+    assert [outcome.call for outcome in stage.scheduler.take_outcomes()] == [other]
+
+
+def test_random_ends_of_every_kind_leave_nothing_behind():
+    stage = Stage(max_batch_size=16, max_queue_size=200)
+    stage.batch.poisoned, stage.batch.row_seconds = 77, 0.0005
+    rng = random.Random(5)
+    calls: list[Call] = []
+    outcomes: list[Outcome] = []
+    cancelled = 0
+    for _ in range(2000):
+        for _ in range(rng.choice((0, 0, 0, 1, 3))):
+            kind = rng.random()
+            if kind < 0.1:
+                work: tuple[Work, ...] = (Attend(source_ids=(10, EOS), target_ids=(EOS,)),)
+            elif kind < 0.15:
+                work = (Decode(source_ids=(77, EOS), max_length=9), decode(5))
+            elif kind < 0.4:
+                work = (wide(rng.randint(2, 8), rng.randint(1, 20)),) * rng.randint(1, 4)
+            else:
+                work = tuple(decode(rng.randint(1, 30)) for _ in range(rng.choice((1, 1, 20))))
+            deadline = None if rng.random() < 0.7 else stage.clock.now + rng.random()
+            stream = rng.choice((None, None, -1, -2))
+            call = Call(work=work, arrived=stage.clock.now, deadline=deadline, stream=stream)
+            with contextlib.suppress(QueueFullError, DeadlineUnreachableError):
+                stage.scheduler.add(call)
+                calls.append(call)
+        if calls and rng.random() < 0.3:
+            stage.scheduler.cancel(calls[rng.randrange(max(0, len(calls) - 30), len(calls))].id)
+            cancelled += 1
+        stage.clock.now += 0.01
+        if rng.random() < 0.01:
+            stage.scheduler.schedule()
+            stage.batch.clear()
+            stage.scheduler.fail_running(InternalError())
+        elif stage.scheduler.has_work:
+            stage.step()
+        assert stage.batch.num_rows <= 16
+        outcomes += stage.scheduler.take_outcomes()
+    stage.run_until_idle()
+    outcomes += stage.scheduler.take_outcomes()
+    assert cancelled > 400
+    assert len({outcome.call.id for outcome in outcomes}) == len(outcomes) > 500
+    assert {type(outcome.error) for outcome in outcomes} == {type(None), DeadlineError, InternalError}
+    scheduler = stage.scheduler
+    held = (
+        scheduler._calls,
+        scheduler._running,
+        scheduler._forced,
+        scheduler._abandoned,
+        scheduler._first_step,
+    )
+    assert not any(held)
+    for lane in scheduler._admission._lanes.values():
+        assert (lane.num_rows, lane.num_waiting_rows, len(lane.queue)) == (0, 0, 0)
+        assert not lane.queue._rows
+    assert stage.batch.rows == {}
