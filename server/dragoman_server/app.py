@@ -90,6 +90,7 @@ class App:
             stop_now: Cuts the grace period short.
         """
         self.interceptor.is_draining = True
+        self.service.drain()
         await self.health.drain()
         log_event(logger, logging.INFO, "draining", grace_seconds=self._config.grace_seconds)
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self.interceptor.wait_until_idle())]
@@ -179,8 +180,10 @@ class App:
             max_num_hypotheses=min(config.max_num_hypotheses, max_sentence_rows),
             max_sentence_rows=max_sentence_rows,
         )
-        service = TranslationService(self._catalogue, limits, max_attention_calls=config.max_attention_calls)
-        add_TranslationServiceServicer_to_server(service, server)
+        self.service = TranslationService(
+            self._catalogue, limits, max_attention_calls=config.max_attention_calls
+        )
+        add_TranslationServiceServicer_to_server(self.service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, server)
         reflection.enable_server_reflection(
             (SERVICE_NAME, "grpc.health.v1.Health", reflection.SERVICE_NAME), server

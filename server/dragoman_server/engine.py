@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 
 from dragoman_model.plan import BatchOutput, Plan
-from dragoman_server.errors import CallError, InternalError
+from dragoman_server.errors import CallError, InternalError, QueueFullError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
 from dragoman_server.scheduler import Outcome, Scheduler
@@ -74,6 +74,9 @@ class Engine:
         self._changed = threading.Condition()
         self._futures: dict[int, asyncio.Future[tuple[Result, ...]]] = {}
         self._num_held = 0
+        self._bulk_line = asyncio.Lock()  # so that bulk calls that wait for room keep their order
+        self._room = asyncio.Event()
+        self._wants_room = False
         self._stopped_by: CallError | None = None
         self._failed = False
         self._num_failed_steps = 0  # since the last that succeeded
@@ -102,6 +105,7 @@ class Engine:
             outcomes = self._scheduler.take_outcomes()
             self._changed.notify()
         self._resolve(outcomes)
+        self._room.set()  # who waits for it learns how things stand
         self._thread.join(timeout=_JOIN_SECONDS)
 
     @contextmanager
@@ -131,26 +135,48 @@ class Engine:
             InternalError: The model failed.
             CallError: The engine was stopped; the error is the one that it was stopped with.
         """
-        future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+        return await self._queue(call)
+
+    async def submit_bulk(self, call: Call) -> asyncio.Future[tuple[Result, ...]]:
+        """Queues a call as soon as there is room and returns what its results come in; cancelling that cancels the call.
+
+        Of several that wait for room the first comes first.
+
+        Raises:
+            CallError: As for ``submit``, but for a full queue.
+        """
+        async with self._bulk_line:
+            while True:
+                try:
+                    return self._queue(call)
+                except QueueFullError:
+                    await self._room.wait()
+
+    def _queue(self, call: Call) -> asyncio.Future[tuple[Result, ...]]:
         with self._changed:
             if self._stopped_by is not None:
                 raise self._stopped_by
             if self._failed:
                 raise InternalError
+            self._room.clear()
+            self._wants_room |= call.stream is not None
             self._scheduler.add(call)
-            self._futures[call.id] = future
             self._changed.notify()
-        try:
-            return await future
-        finally:
-            del self._futures[call.id]
-            if future.cancelled():
-                self._cancel(call)
+        future: asyncio.Future[tuple[Result, ...]] = self._event_loop.create_future()
+        future.add_done_callback(lambda _: self._forget(call, future))
+        self._futures[call.id] = future
+        return future
+
+    def _forget(self, call: Call, future: asyncio.Future[tuple[Result, ...]]) -> None:
+        del self._futures[call.id]
+        if future.cancelled():
+            self._cancel(call)
 
     def _cancel(self, call: Call) -> None:
         with self._changed:
             self._scheduler.cancel(call.id)
             self._changed.notify()
+        self._room.set()
 
     def _run(self) -> None:
         torch.set_num_threads(self._num_threads)
@@ -167,7 +193,7 @@ class Engine:
                 self._failed = True
                 self._scheduler.fail_all(InternalError())
                 outcomes = self._scheduler.take_outcomes()
-            self._deliver(outcomes)
+            self._deliver(outcomes, room=True)
             if self._on_failure is not None and not self._event_loop.is_closed():
                 self._event_loop.call_soon_threadsafe(self._on_failure)
 
@@ -179,7 +205,8 @@ class Engine:
                 return False
             plan = self._scheduler.schedule()
             outcomes = self._scheduler.take_outcomes()
-        self._deliver(outcomes)
+            room, self._wants_room = self._wants_room, False
+        self._deliver(outcomes, room=room)
         try:
             output = self._batch.run(plan)
         except Exception as error:
@@ -210,12 +237,14 @@ class Engine:
         )
         self._deliver(outcomes)
 
-    def _deliver(self, outcomes: Sequence[Outcome]) -> None:
-        """Hands a step's ended calls to the event loop, all in one wake-up."""
-        if outcomes and not self._event_loop.is_closed():
-            self._event_loop.call_soon_threadsafe(self._resolve, outcomes)
+    def _deliver(self, outcomes: Sequence[Outcome], *, room: bool = False) -> None:
+        """Hands a step's ended calls to the event loop, and says there where the queue has room, all in one wake-up."""
+        if (outcomes or room) and not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(self._resolve, outcomes, room)
 
-    def _resolve(self, outcomes: Sequence[Outcome]) -> None:
+    def _resolve(self, outcomes: Sequence[Outcome], room: bool = False) -> None:
+        if room:
+            self._room.set()
         for outcome in outcomes:
             future = self._futures.get(outcome.call.id)
             if future is None or future.done():

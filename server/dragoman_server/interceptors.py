@@ -1,89 +1,40 @@
-"""Around every call: request id, refusal while draining, status codes, metrics, one line of log.
-
-The only place that knows gRPC's status codes.
-"""
+"""Around every call: request id, refusal while draining, status, metrics, one line of log."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError, Message
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import status_pb2
 
 from dragoman_server.errors import (
     CallError,
     CancelledError,
     DeadlineError,
-    DeadlineUnreachableError,
     DrainingError,
     InternalError,
     InvalidArgumentError,
-    NotFoundError,
-    QueueFullError,
-    RequestError,
-    UnsupportedError,
 )
 from dragoman_server.logs import CallRecord, current_call, describe_exception, log_event
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import DEADLINE_SLACK_SECONDS
+from dragoman_server.statuses import ANSWERS, retry_milliseconds, status_message
 
 logger = logging.getLogger(__name__)
 
-DOMAIN = "dragoman"
 REQUEST_ID_KEY = "x-request-id"
 # Health checks and reflection are left alone: they must answer while the server drains.
 SERVICE_PREFIX = "/dragoman.v1."
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-# A status message travels in the trailing metadata, of which gRPC lets 8 KiB through.
-_MAX_MESSAGE_LENGTH = 1000
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a caller is told of an error.
-
-    Attributes:
-        code: gRPC's status code.
-        reason: ErrorInfo.reason, and the label of ``dragoman_refused_total``.
-        is_refusal: Whether no model work was done.
-        retry_seconds: When another try makes sense, where the error itself doesn't know better; None is never.
-    """
-
-    code: grpc.StatusCode
-    reason: str
-    is_refusal: bool = False
-    retry_seconds: float | None = None
-
-
-ANSWERS: dict[type[CallError], Answer] = {
-    InvalidArgumentError: Answer(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT", is_refusal=True),
-    UnsupportedError: Answer(grpc.StatusCode.UNIMPLEMENTED, "UNSUPPORTED", is_refusal=True),
-    NotFoundError: Answer(grpc.StatusCode.NOT_FOUND, "NOT_FOUND", is_refusal=True),
-    # A full queue of short sentences is worked off in about this time.
-    QueueFullError: Answer(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", is_refusal=True, retry_seconds=0.5
-    ),
-    DeadlineUnreachableError: Answer(
-        grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_UNREACHABLE", is_refusal=True
-    ),
-    # By then a load balancer has seen that this server is going.
-    DrainingError: Answer(grpc.StatusCode.UNAVAILABLE, "DRAINING", is_refusal=True, retry_seconds=1.0),
-    DeadlineError: Answer(grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
-    CancelledError: Answer(grpc.StatusCode.CANCELLED, "CANCELLED"),
-    InternalError: Answer(grpc.StatusCode.INTERNAL, "INTERNAL"),
-}
 
 
 class _Malformed:
@@ -122,6 +73,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return handler
         name = method.rpartition("/")[2]
         deserialize = _forgiving(handler.request_deserializer)
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                self._wrap_stream(name, handler.stream_stream), deserialize, handler.response_serializer
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 self._wrap_stream(name, handler.unary_stream), deserialize, handler.response_serializer
@@ -145,13 +100,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return handle_call
 
     def _wrap_stream(self, name: str, handle: Any) -> Handler:
-        async def handle_call(request: Message, context: Context) -> AsyncIterator[Message]:
+        # Writes instead of yielding, so that a call that is cancelled while its caller reads slowly is told so in here.
+        async def handle_call(request: Message | AsyncIterator[Message], context: Context) -> None:
             record = self._begin(name, context)
             try:
                 self._check(request)
-                async with aclosing(handle(request, context)) as responses:
+                given = _checked(request) if isinstance(request, AsyncIterator) else request
+                async with aclosing(handle(given, context)) as responses:
                     async for response in responses:
-                        yield response
+                        await context.write(response)
             except BaseException as error:
                 await self._end(record, context, error)
                 raise
@@ -167,13 +124,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._idle.clear()
         return record
 
-    def _check(self, request: Message | _Malformed) -> None:
+    def _check(self, request: object) -> None:
         if self.is_draining:
             raise DrainingError
-        if isinstance(request, _Malformed):
-            raise InvalidArgumentError(
-                "the request can't be read: not a message of this type, or text not in UTF-8"
-            )
+        _check_readable(request)
 
     async def _end(self, record: CallRecord, context: Context, error: BaseException | None = None) -> None:
         """Records how a call ended and, unless its caller is gone, says so to gRPC by raising."""
@@ -209,8 +163,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if self._running == 0:
             self._idle.set()
         if call_error is not None and answer is not None and isinstance(error, Exception):
-            message = str(call_error)[:_MAX_MESSAGE_LENGTH]
-            await context.abort(answer.code, message, _trailing_metadata(record, call_error, answer, message))
+            status = status_message(call_error, record.request_id)
+            await context.abort(answer.code, status.message, _trailing_metadata(record, status))
+
+
+def _check_readable(request: object) -> None:
+    if isinstance(request, _Malformed):
+        raise InvalidArgumentError(
+            "the request can't be read: not a message of this type, or text not in UTF-8"
+        )
+
+
+async def _checked(requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
+    async for request in requests:
+        _check_readable(request)
+        yield request
 
 
 def _as_call_error(error: BaseException, context: Context) -> CallError:
@@ -224,40 +191,13 @@ def _as_call_error(error: BaseException, context: Context) -> CallError:
     return InternalError()
 
 
-def _trailing_metadata(
-    record: CallRecord, error: CallError, answer: Answer, message: str
-) -> tuple[tuple[str, str | bytes], ...]:
-    details: list[Message] = [
-        error_details_pb2.ErrorInfo(
-            reason=answer.reason, domain=DOMAIN, metadata={"request_id": record.request_id}
-        )
-    ]
+def _trailing_metadata(record: CallRecord, status: status_pb2.Status) -> tuple[tuple[str, str | bytes], ...]:
     metadata: list[tuple[str, str | bytes]] = [(REQUEST_ID_KEY, record.request_id)]
-    if isinstance(error, RequestError) and error.violations:
-        violations = [
-            error_details_pb2.BadRequest.FieldViolation(
-                field=violation.field, description=violation.description
-            )
-            for violation in error.violations
-        ]
-        details.append(error_details_pb2.BadRequest(field_violations=violations))
-    retry_seconds = getattr(error, "retry_seconds", None) or answer.retry_seconds
-    if retry_seconds is not None:
-        # Spread out, so that callers who were refused together don't come back together.
-        milliseconds = round(retry_seconds * random.uniform(750, 1250))
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(milliseconds)
-        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    milliseconds = retry_milliseconds(status)
+    if milliseconds is not None:
         metadata.append(("grpc-retry-pushback-ms", str(milliseconds)))
-    status = status_pb2.Status(code=answer.code.value[0], message=message, details=map(_packed, details))
     metadata.append(("grpc-status-details-bin", status.SerializeToString()))
     return tuple(metadata)
-
-
-def _packed(message: Message) -> any_pb2.Any:
-    packed = any_pb2.Any()
-    packed.Pack(message)
-    return packed
 
 
 def _request_id(context: Context) -> str:

@@ -43,6 +43,28 @@ class TranslateRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StreamRequest:
+    """A valid request for one text's translation, sent as it grows."""
+
+    text: str
+    model: ModelChoice
+    options: DecodingOptions
+    split: bool
+    target_prefix: str
+    include_tokens: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkRequest:
+    """What a valid first message of a bulk stream asks for, for all of its texts."""
+
+    model: ModelChoice
+    options: DecodingOptions
+    split: bool
+    include_tokens: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionRequest:
     """A valid request for the attention of one text's translation, made or given."""
 

@@ -159,7 +159,10 @@ class Scheduler:
         for sentence in self._first_step:
             if not sentence.state.has_token:
                 sentence.state.has_token = True
-                self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
+                if (
+                    sentence.state.call.stream is None
+                ):  # a stream's items wait on purpose, and nobody for them
+                    self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
         self._first_step = []
         for finished in output.finished:
             if not finished.hypotheses:
@@ -213,7 +216,8 @@ class Scheduler:
         sentence_id = next(self._sentence_ids)
         group[sentence_id] = sentence
         sentence.state.running.add(sentence_id)
-        self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
+        if sentence.state.call.stream is None:
+            self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
         self._metrics.source_tokens.inc(len(sentence.work.source_ids))
         return sentence_id
 

@@ -11,6 +11,8 @@ from dragoman.v1 import (
     ListModelsResponse,
     ScoreTextRequest,
     ScoreTextResponse,
+    TranslateBatchRequest,
+    TranslateBatchResponse,
     TranslateTextRequest,
     TranslateTextResponse,
     TranslationServiceServicer,
@@ -20,6 +22,7 @@ from dragoman_server.limits import CallLimits
 from dragoman_server.rpcs.dump_attention import AttentionCalls, dump_attention
 from dragoman_server.rpcs.list_models import list_models
 from dragoman_server.rpcs.score_text import score_text
+from dragoman_server.rpcs.translate_batch import translate_batch
 from dragoman_server.rpcs.translate_text import translate_text
 from dragoman_server.rpcs.work import Backend, Context
 
@@ -39,11 +42,21 @@ class TranslationService(TranslationServiceServicer):
             served.name: AttentionCalls(max_attention_calls) for served in catalogue.models
         }
 
+    def drain(self) -> None:
+        """Takes no further items from the bulk streams that run."""
+        self._backend.draining.set()
+
     async def TranslateText(  # noqa: N802 (as the contract spells it)
         self, request: TranslateTextRequest, context: Context
     ) -> TranslateTextResponse:
         """Translates the request's texts; the whole call succeeds or fails."""
         return await translate_text(self._backend, request, context)
+
+    def TranslateBatch(  # noqa: N802 (as the contract spells it)
+        self, request_iterator: AsyncIterator[TranslateBatchRequest], context: Context
+    ) -> AsyncIterator[TranslateBatchResponse]:
+        """Yields the results of any number of texts as they finish, each with a result or an error of its own."""
+        return translate_batch(self._backend, request_iterator, context)
 
     async def ScoreText(  # noqa: N802 (as the contract spells it)
         self, request: ScoreTextRequest, context: Context

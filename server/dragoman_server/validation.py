@@ -16,20 +16,38 @@ from dragoman.v1 import (
     AttentionLevel,
     AttentionReduction,
     AttentionSelection,
+    BatchItem,
     DumpAttentionRequest,
     OutputOptions,
     ScoreTextRequest,
+    StreamTranslateTextRequest,
     TensorType,
     TextSplit,
+    TranslateBatchRequest,
     TranslateTextRequest,
 )
 from dragoman_server.decoding import check_options
 from dragoman_server.findings import Findings
 from dragoman_server.languages import is_well_formed
 from dragoman_server.limits import CallLimits
-from dragoman_server.request import AttentionRequest, ModelChoice, ScoreRequest, TranslateRequest
+from dragoman_server.request import (
+    AttentionRequest,
+    BulkRequest,
+    ModelChoice,
+    ScoreRequest,
+    StreamRequest,
+    TranslateRequest,
+)
 
-_ModelRequest = TranslateTextRequest | DumpAttentionRequest | ScoreTextRequest
+_ModelRequest = (
+    TranslateTextRequest
+    | StreamTranslateTextRequest
+    | TranslateBatchRequest
+    | DumpAttentionRequest
+    | ScoreTextRequest
+)
+
+_MAX_ID_BYTES = 128
 
 
 def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -> TranslateRequest:
@@ -60,6 +78,77 @@ def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -
         include_tokens=request.output.include_tokens,
         target_prefixes=target_prefixes,
     )
+
+
+def validate_stream_translate_text(request: StreamTranslateTextRequest, limits: CallLimits) -> StreamRequest:
+    """Returns what the caller asks for.
+
+    Raises:
+        InvalidArgumentError: A field holds what no server would take.
+        UnsupportedError: A field asks for what this server can't do.
+    """
+    findings = Findings()
+    _check_text("text", request.text, limits, findings)
+    options = check_options(request.options, limits, findings)
+    _check_output(request.output, findings)
+    split = _check_split(request.split, findings)
+    model = _check_model(request, findings)
+    _check_text("target_prefix", request.target_prefix, limits, findings)
+    findings.raise_any()
+    return StreamRequest(
+        text=request.text,
+        model=model,
+        options=options,
+        split=split,
+        target_prefix=request.target_prefix,
+        include_tokens=request.output.include_tokens,
+    )
+
+
+def validate_translate_batch(request: TranslateBatchRequest, limits: CallLimits) -> BulkRequest:
+    """Returns what the first message of a bulk stream asks for; its items are validated one by one.
+
+    Raises:
+        InvalidArgumentError: A field holds what no server would take.
+        UnsupportedError: A field asks for what this server can't do.
+    """
+    findings = Findings()
+    options = check_options(request.options, limits, findings)
+    _check_output(request.output, findings)
+    split = _check_split(request.split, findings)
+    model = _check_model(request, findings)
+    findings.raise_any()
+    return BulkRequest(
+        model=model, options=options, split=split, include_tokens=request.output.include_tokens
+    )
+
+
+def validate_later_batch(request: TranslateBatchRequest) -> None:
+    """Checks that a later message of a bulk stream holds items alone.
+
+    Raises:
+        InvalidArgumentError: It asks for something that would have to be asked for in the first one.
+    """
+    findings = Findings()
+    for descriptor, _ in request.ListFields():
+        if descriptor.name != "items":
+            findings.refuse(descriptor.name, "counts in the first message of the call only; leave it unset")
+    findings.raise_any()
+
+
+def validate_batch_item(item: BatchItem, limits: CallLimits) -> None:
+    """Checks one text of a bulk stream.
+
+    Raises:
+        InvalidArgumentError: A field holds what no server would take.
+    """
+    findings = Findings()
+    num_bytes = len(item.id.encode())
+    if num_bytes > _MAX_ID_BYTES:
+        findings.refuse("id", f"{num_bytes} bytes; at most {_MAX_ID_BYTES} allowed")
+    _check_text("text", item.text, limits, findings)
+    _check_text("target_prefix", item.target_prefix, limits, findings)
+    findings.raise_any()
 
 
 def validate_dump_attention(request: DumpAttentionRequest, limits: CallLimits) -> AttentionRequest:

@@ -58,13 +58,23 @@ class Backend:
         return served
 
 
-def new_call(work: Sequence[Work], served: ServedModel, context: Context) -> Call:
-    """Returns the present call's work with its deadline."""
+def new_call(
+    work: Sequence[Work], served: ServedModel, context: Context, *, stream: int | None = None
+) -> Call:
+    """Returns the present call's work with its deadline.
+
+    Args:
+        work: Its sentences.
+        served: The model.
+        context: gRPC's, of the call.
+        stream: Names the bulk stream that this is an item of, which arrives only now.
+    """
     record = current_call.get()
     remaining = context.time_remaining()
     return Call(
         work=tuple(work),
-        arrived=record.arrived,
+        arrived=record.arrived if stream is None else served.engine.clock(),
+        stream=stream,
         deadline=None if remaining is None else served.engine.clock() + remaining,
         request_id=record.request_id,
     )

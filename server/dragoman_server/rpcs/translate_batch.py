@@ -1,0 +1,197 @@
+"""TranslateBatch: any number of texts through one call, each with a result or an error of its own.
+
+A permit goes with each item, from before it is looked at until its result has been sent; there are `MAX_ITEMS`. So a caller
+that reads slowly is read from slowly, and what a stream holds here is one message and so many items, however long it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import cast
+
+from dragoman.v1 import BatchItem, BatchResult, TranslateBatchRequest, TranslateBatchResponse
+from dragoman_model.plan import FinishedSentence
+from dragoman_model.translator import PreparedText
+from dragoman_server.catalogue import ServedModel
+from dragoman_server.errors import CallError, DrainingError, InternalError
+from dragoman_server.logs import current_call, describe_exception, log_event
+from dragoman_server.messages import translation_message
+from dragoman_server.request import BulkRequest, new_id
+from dragoman_server.rpcs.work import (
+    Backend,
+    Context,
+    assemble_text,
+    check_lengths,
+    check_size,
+    decode_work,
+    new_call,
+    off_loop,
+    prepare_text,
+)
+from dragoman_server.sentences import Result
+from dragoman_server.statuses import status_message
+from dragoman_server.validation import validate_batch_item, validate_later_batch, validate_translate_batch
+
+logger = logging.getLogger(__name__)
+
+# Of one stream, in the engine or on their way out of it.
+MAX_ITEMS = 256
+# Results that are ready together travel together, up to about here: clients take 4 MiB unless told otherwise.
+_MAX_RESPONSE_BYTES = 1 << 20
+
+
+async def translate_batch(
+    backend: Backend, requests: AsyncIterator[TranslateBatchRequest], context: Context
+) -> AsyncIterator[TranslateBatchResponse]:
+    """Yields the results of the stream's texts as they finish."""
+    first = await anext(requests, None)
+    if first is None:
+        return
+    backend.record(first.model, 0)
+    asked = validate_translate_batch(first, backend.limits)
+    served = backend.select(asked.model)
+    check_lengths(served, asked.options)
+    bulk = _BulkStream(backend, served, asked, context)
+    working = asyncio.create_task(bulk.work(first, requests))
+    del first  # or its items would stay in memory to the end
+    try:
+        async for response in bulk.responses():
+            yield response
+    finally:
+        await bulk.abandon(working)
+
+
+class _BulkStream:
+    """One call, from its first message to its last result."""
+
+    def __init__(self, backend: Backend, served: ServedModel, asked: BulkRequest, context: Context) -> None:
+        self._backend = backend
+        self._served = served
+        self._asked = asked
+        self._options = asked.options.with_seed()
+        self._context = context
+        self._id = new_id()
+        self._permits = asyncio.Semaphore(MAX_ITEMS)
+        self._running: set[asyncio.Task[None]] = set()
+        # None is the end, an error the end of the call.
+        self._ready: asyncio.Queue[BatchResult | BaseException | None] = asyncio.Queue()
+
+    async def work(self, first: TranslateBatchRequest, others: AsyncIterator[TranslateBatchRequest]) -> None:
+        """Reads until the caller has sent all, or the server shuts down, and waits for what it has read."""
+        reading = asyncio.create_task(self._read(first, others))
+        draining = asyncio.create_task(self._backend.draining.wait())
+        del first
+        try:
+            await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reading.cancel()
+            draining.cancel()
+        await asyncio.wait((reading,))
+        error = DrainingError() if reading.cancelled() else reading.exception()
+        if self._running and (error is None or isinstance(error, DrainingError)):
+            await asyncio.wait(self._running)
+        self._ready.put_nowait(error)
+
+    async def responses(self) -> AsyncIterator[TranslateBatchResponse]:
+        """Yields what is ready until all is.
+
+        Raises:
+            CallError: The call can't go on, or the server shuts down.
+        """
+        while True:
+            entry = await self._ready.get()
+            response = TranslateBatchResponse(model=self._served.name, model_digest=self._served.model.digest)
+            num_bytes = 0
+            while isinstance(entry, BatchResult):
+                response.results.append(entry)
+                num_bytes += entry.ByteSize()
+                if num_bytes >= _MAX_RESPONSE_BYTES or self._ready.empty():
+                    break
+                entry = self._ready.get_nowait()
+            if response.results:
+                yield response
+            for _ in response.results:
+                self._permits.release()
+            if isinstance(entry, BaseException):
+                raise entry
+            if entry is None:
+                return
+
+    async def abandon(self, working: asyncio.Task[None]) -> None:
+        """Ends what still runs, and with it the engine's work; nobody waits for it any more."""
+        tasks = (working, *self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    async def _read(self, first: TranslateBatchRequest, others: AsyncIterator[TranslateBatchRequest]) -> None:
+        await self._take_all(first)
+        del first
+        async for message in others:
+            validate_later_batch(message)
+            await self._take_all(message)
+
+    async def _take_all(self, message: TranslateBatchRequest) -> None:
+        for item in message.items:
+            await self._permits.acquire()
+            current_call.get().num_texts += 1
+            try:
+                await self._take(item)
+            except Exception as error:
+                self._ready.put_nowait(self._failed(item.id, error))
+
+    async def _take(self, item: BatchItem) -> None:
+        """Puts an item into the engine, waiting for room there."""
+        validate_batch_item(item, self._backend.limits)
+        served = self._served
+        prepared = await off_loop(
+            len(item.text) + len(item.target_prefix),
+            lambda: prepare_text(
+                served, "text", item.text, split=self._asked.split, target_prefix=item.target_prefix
+            ),
+        )
+        if not prepared.source_ids:
+            served.metrics.count_sentences("blank")
+            self._ready.put_nowait(self._done(item.id, prepared, []))
+            return
+        check_size("text", len(prepared.source_ids), served)
+        work = decode_work(served, prepared, self._options, "target_prefix")
+        results = await served.engine.submit_bulk(new_call(work, served, self._context, stream=self._id))
+        task = asyncio.create_task(self._finish(item.id, prepared, results))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: results.cancel())  # where it was cancelled before it began
+
+    async def _finish(
+        self, item_id: str, prepared: PreparedText, results: asyncio.Future[tuple[Result, ...]]
+    ) -> None:
+        try:
+            sentences = cast(Sequence[FinishedSentence], await results)
+            num_characters = len(prepared.text) * self._options.num_hypotheses
+            result = await off_loop(num_characters, lambda: self._done(item_id, prepared, sentences))
+        except Exception as error:
+            result = self._failed(item_id, error)
+        self._ready.put_nowait(result)
+
+    def _done(
+        self, item_id: str, prepared: PreparedText, sentences: Sequence[FinishedSentence]
+    ) -> BatchResult:
+        text = assemble_text(self._served, prepared, sentences)
+        translation = translation_message(text, self._options, include_tokens=self._asked.include_tokens)
+        return BatchResult(id=item_id, translation=translation)
+
+    def _failed(self, item_id: str, error: Exception) -> BatchResult:
+        record = current_call.get()
+        if not isinstance(error, CallError):
+            log_event(
+                logger,
+                logging.ERROR,
+                "item failed",
+                method=record.method,
+                request_id=record.request_id,
+                **describe_exception(error),
+            )
+            error = InternalError()
+        return BatchResult(id=item_id, error=status_message(error, record.request_id))
