@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from benchmarks.peers import hugging_face_model, write_ctranslate2
 from torch import nn
 
 from dragoman_model.attention import causal_mask
+from dragoman_model.checkpoint import named_weights
 from dragoman_model.layers import DecoderLayer, EncoderLayer
 from dragoman_model.transformer import Transformer
 from tests.models import tiny_config
@@ -128,59 +130,7 @@ def test_both_stacks_are_those_of_torchs_transformer(norm):
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
 
 
-# Hugging Face
-
-
-def hugging_face_state(ours):
-    """Our layers' weights under the names that Marian and M2M100 share."""
-    state = {}
-    for stack in ("encoder", "decoder"):
-        for index, layer in enumerate(getattr(ours, stack)):
-            modules = {
-                "self_attn": layer.self_attention,
-                "self_attn_layer_norm": layer.self_attention_residual.norm,
-                "fc1": layer.feed_forward.in_proj,
-                "fc2": layer.feed_forward.out_proj,
-                "final_layer_norm": layer.feed_forward_residual.norm,
-            }
-            if stack == "decoder":
-                modules["encoder_attn"] = layer.cross_attention
-                modules["encoder_attn_layer_norm"] = layer.cross_attention_residual.norm
-            for name, module in modules.items():
-                for key, value in module.state_dict().items():
-                    state[f"model.{stack}.layers.{index}.{name}.{key}"] = value
-        norm = getattr(ours, f"{stack}_norm")
-        for key, value in norm.state_dict().items():
-            state[f"model.{stack}.layer_norm.{key}"] = value
-    return state
-
-
-def hugging_face_config(config):
-    return {
-        "vocab_size": config.source_vocab_size,
-        "d_model": config.d_model,
-        "encoder_layers": config.num_encoder_layers,
-        "decoder_layers": config.num_decoder_layers,
-        "encoder_attention_heads": config.num_heads,
-        "decoder_attention_heads": config.num_heads,
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "activation_function": config.activation,
-        "scale_embedding": config.scale_embeddings,
-        "max_position_embeddings": 32,
-        "pad_token_id": config.pad_id,
-        "bos_token_id": config.bos_id,
-        "eos_token_id": config.eos_id,
-        "decoder_start_token_id": config.decoder_start_id,
-        "dropout": 0.0,
-    }
-
-
-def load(theirs, state, allowed_missing=()):
-    missing, unexpected = theirs.load_state_dict(state, strict=False)
-    assert set(missing) == set(allowed_missing)
-    assert not unexpected
-    return theirs.double().eval()
+# Hugging Face and CTranslate2, with the weights laid out as the benchmarks do it
 
 
 def logits_of_both(ours, theirs):
@@ -194,8 +144,6 @@ def logits_of_both(ours, theirs):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("scale", [True, False])
 def test_a_post_norm_model_is_marian(activation, shared, scale):
-    import transformers
-
     config = tiny_config(
         norm="post",
         activation=activation,
@@ -208,60 +156,69 @@ def test_a_post_norm_model_is_marian(activation, shared, scale):
         num_decoder_layers=2,
     )
     ours = randomize(Transformer(config))
-    theirs = transformers.MarianMTModel(
-        transformers.MarianConfig(
-            **hugging_face_config(config),
-            decoder_vocab_size=config.target_vocab_size,
-            share_encoder_decoder_embeddings=shared,
-            tie_word_embeddings=shared,
-            attn_implementation="eager",
-        )
-    )
-    positions = ours.positions[:32]
-    state = {
-        **hugging_face_state(ours),
-        "model.encoder.embed_tokens.weight": ours.source_embedding.weight,
-        "model.decoder.embed_tokens.weight": ours.target_embedding.weight,
-        "model.encoder.embed_positions.weight": positions,
-        "model.decoder.embed_positions.weight": positions,
-        "lm_head.weight": ours.output_weight,
-        "final_logits_bias": ours.output_bias[None],
-    }
-    if shared:
-        state["model.shared.weight"] = ours.source_embedding.weight
-    logits, expected = logits_of_both(ours, load(theirs, state))
+    logits, expected = logits_of_both(ours, hugging_face_model(config, named_weights(ours)))
     assert logits.shape == (B, T, config.target_vocab_size)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_a_pre_norm_model_is_m2m100(activation):
-    import transformers
+    ours = randomize(Transformer(m2m100_config(activation=activation)))
+    logits, expected = logits_of_both(ours, hugging_face_model(ours.config, named_weights(ours)))
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
 
-    config = tiny_config(
+
+def m2m100_config(**changes):
+    return tiny_config(
         norm="pre",
-        activation=activation,
         source_vocab_size=VOCAB_SIZE,
         target_vocab_size=VOCAB_SIZE,
         tie_output=True,
         output_bias=False,
         num_decoder_layers=2,
+        **changes,
     )
-    ours = randomize(Transformer(config))
-    theirs = transformers.M2M100ForConditionalGeneration(
-        transformers.M2M100Config(
-            **hugging_face_config(config),
-            encoder_layerdrop=0.0,
-            decoder_layerdrop=0.0,
-            attn_implementation="eager",
-        )
-    )
-    state = hugging_face_state(ours)
-    for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"):
-        state[f"{name}.weight"] = ours.output_weight
-    load(theirs, state)
-    for stack in (theirs.model.encoder, theirs.model.decoder):
-        table = stack.embed_positions.weights
-        table[1:] = ours.positions[: len(table) - 1]  # theirs counts positions from the padding id + 1
-    logits, expected = logits_of_both(ours, theirs)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"norm": "pre", "output_bias": True}, "no output bias"),
+        ({"norm": "pre", "shared_vocabulary": False}, "one embedding"),
+        ({"norm": "post", "tie_output": False}, "ties its output"),
+        ({"layer_norm_eps": 1e-3}, "layer_norm_eps is 0.001"),
+    ],
+)
+def test_a_shape_that_neither_has_is_refused(changes, reason):
+    config = tiny_config(**{"tie_output": True, "output_bias": False, **changes})
+    with pytest.raises(ValueError, match=reason):
+        hugging_face_model(config, named_weights(Transformer(config)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"activation": "relu", "sinusoid_layout": "concatenated"},
+        {"activation": "gelu", "norm": "post", "scale_embeddings": False},
+        {"activation": "swish", "tie_output": True, "output_bias": False, "layer_norm_eps": 1e-3},
+        {"shared_vocabulary": False, "source_vocab_size": VOCAB_SIZE + 4},
+    ],
+)
+def test_ctranslate2_gives_the_same_scores(changes, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: .[bench] has it")
+    sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE, "num_decoder_layers": 2}
+    config = tiny_config(**{**sizes, **changes})
+    ours = randomize(Transformer(config)).float()
+    write_ctranslate2(tmp_path, config, named_weights(ours.requires_grad_(False)))
+    theirs = ctranslate2.Translator(str(tmp_path), compute_type="float32", inter_threads=1, intra_threads=1)
+    sources = [[str(i) for i in row[row != 0].tolist()] for row in SRC_IDS]
+    targets = [[str(i) for i in row[1:].tolist()] for row in TGT_IDS]
+    found = [result.log_probs for result in theirs.score_batch(sources, targets)]
+    with torch.no_grad():
+        log_probabilities = ours.decode(TGT_IDS, ours.encode(SRC_IDS, REAL), REAL).log_softmax(-1)
+    expected = log_probabilities.gather(-1, with_eos(TGT_IDS[:, 1:])[..., None])[..., 0]
+    torch.testing.assert_close(torch.tensor(found), expected, rtol=0, atol=2e-4)
+
+
+def with_eos(ids):
+    return torch.cat((ids, torch.full((len(ids), 1), 2)), dim=1)

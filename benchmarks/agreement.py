@@ -1,0 +1,93 @@
+"""Whether engines that hold the same weights write the same translations; nothing is worth timing before they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from engine_process import EngineProcess, TokenIds
+
+from dragoman_model.training.corpus import Pair
+
+# Share of sentences that must be identical to CTranslate2's. Its beam search stops earlier than ours.
+LEAST_IDENTICAL = {1: 0.99, 4: 0.97}
+MAX_BLEU_DIFFERENCE = 0.3
+
+
+@dataclass
+class Agreement:
+    """What was found.
+
+    Attributes:
+        lines: What a reader is told.
+        holds: Whether everything that could be compared agrees.
+        bleu_difference: Our int8's BLEU minus our float32's, greedy; None where either is missing.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    holds: bool = True
+    bleu_difference: float | None = None
+
+    def note(self, text: str, holds: bool) -> None:
+        """Adds a line with its verdict."""
+        self.lines.append(f"{'agrees' if holds else 'DISAGREES'}: {text}")
+        self.holds &= holds
+
+
+def identical_share(outputs: Sequence[TokenIds], others: Sequence[TokenIds]) -> float:
+    """Returns the share of sentences whose tokens are the same."""
+    return sum(one == other for one, other in zip(outputs, others, strict=True)) / len(outputs)
+
+
+def check_outputs(
+    processes: Sequence[EngineProcess],
+    count: int,
+    beam_sizes: Sequence[int],
+    pairs: Sequence[Pair],
+    decode: Callable[[TokenIds], str],
+) -> Agreement:
+    """Translates the first ``count`` sentences with each engine and compares.
+
+    Args:
+        processes: Engines, with their sentences loaded.
+        count: Sentences.
+        beam_sizes: Of which greedy search and beam 4 are compared.
+        pairs: The sentences' references are among them.
+        decode: From tokens to text.
+    """
+    from dragoman_model.training.evaluate import score_translations
+
+    agreement = Agreement()
+    by_name = {process.name: process for process in processes}
+    ours, theirs = by_name.get("dragoman float32"), by_name.get("ctranslate2 float32")
+    references = [pair.target for pair in pairs[:count]]
+    greedy: dict[str, list[TokenIds]] = {}
+    if 1 in beam_sizes:
+        # Hugging Face is too slow for all sentences, and no bar asks for its translations.
+        for name, process in by_name.items():
+            if process.engine != "huggingface":
+                greedy[name] = process.run(count, 1, 64, outputs=True).outputs
+    for beam_size in sorted(set(beam_sizes) & set(LEAST_IDENTICAL)):
+        if ours and theirs:
+            one, other = (
+                greedy[process.name] if beam_size == 1 else process.run(count, 4, 32, outputs=True).outputs
+                for process in (ours, theirs)
+            )
+            share, least = identical_share(one, other), LEAST_IDENTICAL[beam_size]
+            agreement.note(
+                f"float32, beam {beam_size}: {share:.1%} of {count} sentences identical to CTranslate2's "
+                f"(at least {least:.0%})",
+                share >= least,
+            )
+    bleu = {name: score_translations(list(map(decode, ids)), references).bleu for name, ids in greedy.items()}
+    for engine in ("dragoman", "ctranslate2"):
+        if f"{engine} float32" in bleu and f"{engine} int8" in bleu:
+            full, small = bleu[f"{engine} float32"], bleu[f"{engine} int8"]
+            if engine == "dragoman":
+                agreement.bleu_difference = small - full
+            agreement.note(
+                f"{engine}, greedy: BLEU {small:.2f} in int8, {full:.2f} in float32 ({small - full:+.2f}, "
+                f"within {MAX_BLEU_DIFFERENCE} of it)",
+                engine != "dragoman" or abs(small - full) <= MAX_BLEU_DIFFERENCE,
+            )
+    return agreement
