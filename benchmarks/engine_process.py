@@ -273,12 +273,14 @@ class HuggingFace:
         self._device = torch.device(device)
         dtype = getattr(torch, precision)
         self._model = hugging_face_model(config, weights).to(self._device, dtype)
-        self._config = transformers.GenerationConfig(
-            pad_token_id=config.pad_id,
-            bos_token_id=config.bos_id,
-            eos_token_id=config.eos_id,
-            decoder_start_token_id=config.decoder_start_id,
-        )
+        self._generation_config = transformers.GenerationConfig
+        self._pad_id = config.pad_id
+        self._special_tokens = {
+            "pad_token_id": config.pad_id,
+            "bos_token_id": config.bos_id,
+            "eos_token_id": config.eos_id,
+            "decoder_start_token_id": config.decoder_start_id,
+        }
         kind = type(self._model).__name__
         self.description = f"transformers {transformers.__version__}, {kind}, PyTorch {torch.__version__}"
 
@@ -286,7 +288,7 @@ class HuggingFace:
         return source
 
     def translate(self, sources: list[Any], beam_size: int, batch_size: int, clock: Clock) -> Timed:
-        torch, pad_id = self._torch, self._config.pad_token_id
+        torch, pad_id = self._torch, self._pad_id
         timed = Timed({}, {})
         for batch in batches(sources, batch_size):
             started = clock()
@@ -299,10 +301,12 @@ class HuggingFace:
                 results = self._model.generate(
                     ids,
                     attention_mask=(ids != pad_id).long(),
-                    generation_config=self._config,
-                    num_beams=beam_size,
-                    do_sample=False,
-                    max_new_tokens=max_target_length([sources[index] for index in batch]) + 1,
+                    generation_config=self._generation_config(
+                        num_beams=beam_size,
+                        do_sample=False,
+                        max_new_tokens=max_target_length([sources[index] for index in batch]) + 1,
+                        **self._special_tokens,
+                    ),
                 ).tolist()
             seconds = clock() - started
             for index, result in zip(batch, results, strict=True):
