@@ -30,6 +30,7 @@ from dragoman_model.plan import (
     Sequence,
 )
 from dragoman_model.search import log_probabilities
+from dragoman_model.selection import AttentionKind
 from dragoman_model.transformer import AttentionRecord, Transformer
 
 # Sentences whose searches differ in kind or width, or that may have to stand still apart, can't share a group.
@@ -158,12 +159,20 @@ class RunningBatch:
         start = torch.full((1, 1), self._config.decoder_start_id, device=device)
         src_mask = self._transformer.source_mask(src_ids)
         record = AttentionRecord()
-        memory = self._transformer.encode(src_ids, src_mask)
+        wants_encoder = AttentionKind.ENCODER_SELF in forced.kinds
+        # Without its weights the encoder runs the form that serves.
+        memory = self._transformer.encode(src_ids, src_mask, record if wants_encoder else None)
         logits = self._transformer.decode(
             torch.cat((start, target_ids[:, :-1]), dim=1), memory, src_mask, record
         )
-        cross = torch.cat(record.cross).float().cpu()  # (L, H, T, S)
-        return AttentionOutput(forced.id, cross, tuple(log_probabilities(logits, target_ids)[0].tolist()))
+        wants_decoder = AttentionKind.DECODER_SELF in forced.kinds
+        return AttentionOutput(
+            forced.id,
+            _stacked(record.cross),
+            tuple(log_probabilities(logits, target_ids)[0].tolist()),
+            encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
+            decoder_self=_stacked(record.decoder_self) if wants_decoder else None,
+        )
 
     def _score(
         self, forced: SequenceOf[ForcedDecode], failed: list[FailedSentence]
@@ -195,6 +204,11 @@ class RunningBatch:
             logits = self._transformer.project(written[: len(target_ids)])
             scores.append(ScoreOutput(one.id, tuple(log_probabilities(logits, target_ids).tolist())))
         return scores
+
+
+def _stacked(layers: SequenceOf[Tensor]) -> Tensor:
+    """Returns the weights of one sentence's layers, (1, H, T, S) each, as (L, H, T, S), float32, on the CPU."""
+    return torch.cat(list(layers)).float().cpu()
 
 
 def _kind(sequence: Sequence) -> _Kind:

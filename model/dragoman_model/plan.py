@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from dragoman_model.options import DecodingOptions
+from dragoman_model.selection import AttentionKind
 
 _GREEDY = DecodingOptions()
 
@@ -54,11 +55,13 @@ class ForcedDecode:
         id: Names it in the output.
         source_ids: Source tokens, end-of-sentence last.
         target_ids: Target tokens, end-of-sentence last (or the last token made, where decoding hit its length limit).
+        kinds: Where attention is wanted: which, beside cross-attention.
     """
 
     id: int
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    kinds: frozenset[AttentionKind] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,17 +137,27 @@ class Progress:
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """Attention of a `ForcedDecode`.
+    """Attention of a `ForcedDecode`; all weights are float32, on the CPU.
 
     Attributes:
         id: The request's.
-        cross: Cross-attention weights of each target token's prediction, (L, H, T, S), float32, on the CPU.
+        cross: Cross-attention weights of each target token's prediction, (L, H, T, S).
         log_probabilities: Of each target token, T of them.
+        encoder_self: Self-attention weights of the encoder's layers, (L, H, S, S), where asked for.
+        decoder_self: Self-attention weights of each target token's prediction, (L, H, T, T), where asked for.
     """
 
     id: int
     cross: Tensor
     log_probabilities: tuple[float, ...]
+    encoder_self: Tensor | None = None
+    decoder_self: Tensor | None = None
+
+    def of(self, kind: AttentionKind) -> Tensor:
+        """Returns the weights of a kind that was asked for."""
+        weights = getattr(self, kind.value)
+        assert isinstance(weights, Tensor)
+        return weights
 
 
 @dataclass(frozen=True)
