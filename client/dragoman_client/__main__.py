@@ -12,9 +12,10 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from dragoman_client.commands import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, dragoman
+from dragoman_client.commands.files import JobError
 from dragoman_client.errors import DragomanError
 from dragoman_client.exposition import MetricsError
-from dragoman_client.lines import LineError
+from dragoman_client.journal import JournalError
 
 EXIT_FAILED = 1
 
@@ -35,7 +36,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (DragomanError, LineError, MetricsError) as error:
+    except (DragomanError, JobError, JournalError, MetricsError) as error:
         return _fail(str(error))
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED

@@ -1,15 +1,12 @@
-"""Lines of a file or pipe, as texts: one in for each one out, in windows that fit a call."""
+"""Lines of a file or pipe, as texts: one in for each one out, in little memory."""
 
+import asyncio
 import os
-import select
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from typing import BinaryIO
-
-from dragoman_client.requests import MAX_CHARACTERS_PER_CALL
-
-MAX_LINES_PER_WINDOW = 64
-"""As many rows as a server decodes at once by default: small enough that results keep coming."""
 
 MAX_LINE_BYTES = 1 << 20
 """Above any text limit; keeps a file without line ends out of memory."""
@@ -18,95 +15,93 @@ _READ_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 
 
-class LineError(Exception):
-    """A line cannot be sent; the message names it by its number, from 1."""
-
-
-@dataclass
-class Window:
-    """Some lines that follow one another.
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the input.
 
     Attributes:
-        first_line: Number of the first line, from 1.
-        texts: The lines without their ends.
-        end_bytes: How far into the input they reach.
+        number: Its number, from 1.
+        text: The line without its end; empty where it cannot be read.
+        end_bytes: How far into the input it reaches, its end included.
+        error: Why it cannot be read; None where it can.
     """
 
-    first_line: int
-    texts: list[str] = field(default_factory=list)
-    end_bytes: int = 0
+    number: int
+    text: str
+    end_bytes: int
+    error: str | None = None
 
 
 class LineReader:
-    """Cuts a binary stream into windows of lines.
+    """Cuts a binary stream into lines.
 
     A line ends at LF or CR LF and nowhere else: U+2028, form feeds, NUL and lone CR are part of it. A BOM at the very
-    start is dropped. The last line needs no end.
+    start is dropped. The last line needs no end. A line that cannot be read keeps its place.
 
-    A window is handed over when it is full, when nothing more can be read without waiting (so that an interactive
-    user gets an answer to each line), and at the end.
+    Args:
+        stream: Read from where it stands, which should be its start.
+        skip: Lines to leave out at the start.
+
+    Attributes:
+        num_lines: Lines read so far, left out or not.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, *, skip: int = 0) -> None:
         self._stream = stream
-        self._number = 0
+        self._skip = skip
+        self.num_lines = 0
         self._end_bytes = 0
+        self._begun = bytearray()  # of the line whose end has not come yet
+        self._begun_bytes = 0  # may be more than is kept
 
-    def windows(self) -> Iterator[Window]:
-        """Yields the windows.
-
-        Raises:
-            LineError: A line is not UTF-8, or far too long. The lines before it have been yielded.
-        """
-        window = Window(first_line=1)
-        characters = 0
-        for line, more_is_ready in self._lines():
-            try:
-                text = self._decode(line)
-            except LineError:
-                if window.texts:
-                    yield window
-                raise
-            if window.texts and characters + len(text) > MAX_CHARACTERS_PER_CALL:
-                yield window
-                window, characters = Window(first_line=self._number), 0
-            window.texts.append(text)
-            window.end_bytes = self._end_bytes
-            characters += len(text)
-            if len(window.texts) == MAX_LINES_PER_WINDOW or not more_is_ready:
-                yield window
-                window, characters = Window(first_line=self._number + 1), 0
-        if window.texts:
-            yield window
-
-    def _lines(self) -> Iterator[tuple[bytes, bool]]:
-        """Yields each line with its end, and whether another can be had without waiting."""
-        rest = b""
+    def read(self) -> Iterator[list[Line]]:
+        """Yields the lines, as many at a time as can be had without waiting for more."""
         while data := self._read():
-            lines = (rest + data).split(b"\n")
-            rest = lines.pop()
-            for index, line in enumerate(lines):
-                yield line + b"\n", index + 1 < len(lines) or self._is_ready()
-            if len(rest) > MAX_LINE_BYTES:
-                break
-        if rest:
-            yield rest, False
+            *ended, begun = data.split(b"\n")
+            lines = []
+            for piece in ended:
+                self._grow(piece)
+                lines += self._take(end=b"\n")
+            self._grow(begun)
+            if lines:
+                yield lines
+        if self._begun_bytes:
+            yield self._take(end=b"")
 
-    def _decode(self, line: bytes) -> str:
-        self._number += 1
-        self._end_bytes += len(line)
-        if len(line) > MAX_LINE_BYTES:
-            raise LineError(f"line {self._number} is longer than {MAX_LINE_BYTES:,} bytes; split it")
-        if self._number == 1:
-            line = line.removeprefix(_BOM)
-        line = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
+    def _grow(self, piece: bytes) -> None:
+        """Adds to the line that has begun; of one that is too long only the length is kept."""
+        self._begun_bytes += len(piece)
+        if self._begun_bytes <= MAX_LINE_BYTES:
+            self._begun += piece
+        else:
+            self._begun.clear()
+
+    def _take(self, end: bytes) -> list[Line]:
+        """Returns the line that has ended; nothing where it is to be left out."""
+        data, num_bytes = bytes(self._begun), self._begun_bytes
+        self._begun.clear()
+        self._begun_bytes = 0
+        self.num_lines += 1
+        self._end_bytes += num_bytes + len(end)
+        if self.num_lines <= self._skip:
+            return []
+        if num_bytes > MAX_LINE_BYTES:
+            return [self._unreadable(f"longer than {MAX_LINE_BYTES:,} bytes; split it")]
+        if self.num_lines == 1:
+            data = data.removeprefix(_BOM)
         try:
-            return line.decode()
+            text = (data.removesuffix(b"\r") if end else data).decode()
         except UnicodeDecodeError as error:
-            raise LineError(
-                f"line {self._number} is not UTF-8: byte {error.start + 1} of the line is "
-                f"0x{line[error.start]:02x}; convert the file, for example with iconv"
-            ) from error
+            return [
+                self._unreadable(
+                    f"not UTF-8: byte {error.start + 1} of the line is 0x{data[error.start]:02x}; "
+                    "convert the file, for example with iconv"
+                )
+            ]
+        return [Line(self.num_lines, text, self._end_bytes)]
+
+    def _unreadable(self, reason: str) -> Line:
+        return Line(self.num_lines, "", self._end_bytes, reason)
 
     def _read(self) -> bytes:
         """Reads what is there, waiting for at least a byte; nothing at the end."""
@@ -117,9 +112,38 @@ class LineReader:
         # Past Python's buffer, which waits until it is full and whose lock a thread may hold when the program ends.
         return os.read(descriptor, _READ_BYTES)
 
-    def _is_ready(self) -> bool:
-        """Says whether reading would not wait; an end of file reads at once, too."""
-        try:
-            return bool(select.select([self._stream], [], [], 0)[0])
-        except (OSError, ValueError):  # a stream in memory, or a system that selects sockets only
-            return True
+
+async def read_ahead(reader: LineReader) -> AsyncIterator[Line]:
+    """Yields the lines, read in a thread that stays a little ahead.
+
+    The thread is a daemon: it may wait for a terminal's next line when the program ends.
+
+    Raises:
+        OSError: The input cannot be read, after the lines before that.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[list[Line] | Exception | None] = asyncio.Queue(maxsize=1)
+    parts = reader.read()
+
+    def read() -> None:
+        part: list[Line] | Exception | None
+        while True:
+            try:
+                part = next(parts, None)
+            except Exception as error:  # whatever it is, the job's end is told of it
+                part = error
+            putting = queue.put(part)
+            try:
+                asyncio.run_coroutine_threadsafe(putting, loop).result()
+            except (RuntimeError, CancelledError):
+                putting.close()  # the job is over before its input is
+                return
+            if not isinstance(part, list):
+                return
+
+    threading.Thread(target=read, name="read-lines", daemon=True).start()
+    while (part := await queue.get()) is not None:
+        if isinstance(part, Exception):
+            raise part
+        for line in part:
+            yield line

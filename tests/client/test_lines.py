@@ -1,21 +1,22 @@
+import asyncio
 import io
 import os
 import threading
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman_client.lines import MAX_LINE_BYTES, MAX_LINES_PER_WINDOW, LineError, LineReader, Window
-from dragoman_client.requests import MAX_CHARACTERS_PER_CALL
+from dragoman_client.lines import MAX_LINE_BYTES, Line, LineReader, read_ahead
 
 
-def windows_of(data: bytes) -> list[Window]:
-    return list(LineReader(io.BytesIO(data)).windows())
+def lines_of(data: bytes, skip: int = 0) -> list[Line]:
+    return [line for part in LineReader(io.BytesIO(data), skip=skip).read() for line in part]
 
 
 def texts_of(data: bytes) -> list[str]:
-    return [text for window in windows_of(data) for text in window.texts]
+    return [line.text for line in lines_of(data)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,11 @@ def texts_of(data: bytes) -> list[str]:
     ],
 )
 def test_lines_end_at_lf_and_crlf_and_nowhere_else(data: bytes, texts: list[str]) -> None:
-    assert texts_of(data) == texts
+    lines = lines_of(data)
+
+    assert [line.text for line in lines] == texts
+    assert [line.number for line in lines] == list(range(1, len(texts) + 1))
+    assert not lines or lines[-1].end_bytes == len(data)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))))
@@ -51,84 +56,128 @@ def test_whatever_lines_hold_they_come_out_as_they_went_in(lines: list[str]) -> 
     assert texts_of(data) == (lines or [""])
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_give_a_text_a_line_or_an_error_that_names_the_line(data: bytes) -> None:
-    lines = data.split(b"\n")[: None if not data.endswith(b"\n") and data else -1]
-    try:
-        texts = texts_of(data)
-    except LineError as error:
-        number = int(str(error).split()[1])
-        with pytest.raises(UnicodeDecodeError):
-            lines[number - 1].decode()
-    else:
-        assert len(texts) == len(lines)
+@given(st.binary(max_size=200), st.integers(0, 5))
+def test_any_bytes_give_a_line_for_a_line_and_bad_ones_say_why(data: bytes, skip: int) -> None:
+    expected = data.split(b"\n")[: None if not data.endswith(b"\n") and data else -1]
+
+    lines = lines_of(data, skip)
+
+    assert [line.number for line in lines] == list(range(skip + 1, len(expected) + 1))
+    for line in lines:
+        raw = expected[line.number - 1]
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            assert line.text == ""
+            assert line.error
+            assert "not UTF-8" in line.error
+        else:
+            assert line.error is None
+            assert line.text.encode() in raw
 
 
-def test_windows_hold_so_many_lines_and_say_where_they_start_and_end() -> None:
-    data = b"x\n" * (2 * MAX_LINES_PER_WINDOW + 3)
+def test_surrogates_that_were_written_as_utf8_are_no_text() -> None:
+    fine, bad = lines_of(b"fine\n\xed\xa0\x80\n")
 
-    windows = windows_of(data)
-
-    assert [len(window.texts) for window in windows] == [MAX_LINES_PER_WINDOW, MAX_LINES_PER_WINDOW, 3]
-    assert [window.first_line for window in windows] == [
-        1,
-        1 + MAX_LINES_PER_WINDOW,
-        1 + 2 * MAX_LINES_PER_WINDOW,
-    ]
-    assert windows[-1].end_bytes == len(data)
+    assert (fine.text, fine.error) == ("fine", None)
+    assert bad.error == ("not UTF-8: byte 1 of the line is 0xed; convert the file, for example with iconv")
 
 
-def test_windows_of_long_lines_hold_fewer() -> None:
-    windows = windows_of((b"x" * (MAX_CHARACTERS_PER_CALL // 2) + b"\n") * 5)
-
-    assert [len(window.texts) for window in windows] == [2, 2, 1]
-    assert [window.first_line for window in windows] == [1, 3, 5]
-
-
-def test_lines_before_a_bad_one_are_handed_over_first() -> None:
-    reader = LineReader(io.BytesIO(b"fine\nalso fine\nb\xffd\nnever\n")).windows()
-
-    assert next(reader).texts == ["fine", "also fine"]
-    with pytest.raises(LineError, match="line 3 is not UTF-8: byte 2 of the line is 0xff"):
-        next(reader)
-
-
-def test_surrogates_that_were_written_as_utf8_are_refused() -> None:
-    with pytest.raises(LineError, match="line 2 is not UTF-8"):
-        texts_of(b"fine\n\xed\xa0\x80\n")
-
-
-def test_file_without_line_ends_is_refused_before_it_fills_the_memory() -> None:
-    class Endless(io.RawIOBase):
-        given = 0
+def test_line_that_is_far_too_long_keeps_its_place_and_takes_no_memory() -> None:
+    class Long(io.RawIOBase):
+        left = 40 * MAX_LINE_BYTES
 
         def read(self, size: int = -1) -> bytes:
-            self.given += size
-            return b"x" * size
+            self.left -= size
+            return b"x" * size if self.left >= 0 else b"\nlast" if self.left == -size else b""
 
-    endless = Endless()
+    tracemalloc.start()
+    long, last = [line for part in LineReader(Long()).read() for line in part]  # type: ignore[arg-type]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
 
-    with pytest.raises(LineError, match="line 1 is longer than 1,048,576 bytes"):
-        list(LineReader(endless).windows())  # type: ignore[arg-type]
-    assert endless.given < 2 * MAX_LINE_BYTES
+    assert (long.number, long.text) == (1, "")
+    assert long.error == "longer than 1,048,576 bytes; split it"
+    assert (last.number, last.text, last.end_bytes) == (2, "last", 40 * MAX_LINE_BYTES + 5)
+    assert peak < 5 * MAX_LINE_BYTES
+
+
+@pytest.mark.parametrize(("length", "fits"), [(MAX_LINE_BYTES, True), (MAX_LINE_BYTES + 1, False)])
+def test_bound_of_a_line_is_exact(length: int, fits: bool) -> None:
+    first, second = lines_of(b"x" * length + b"\ny")
+
+    assert (first.error is None, len(first.text)) == (fits, length if fits else 0)
+    assert second.text == "y"
 
 
 def test_line_is_handed_over_while_the_next_is_still_being_typed() -> None:
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as stream, os.fdopen(write_end, "wb", buffering=0) as keyboard:
-        reader = LineReader(stream).windows()
+        reader = LineReader(stream).read()
         keyboard.write(b"first\nsec")
-        assert next(reader).texts == ["first"]
+        assert [line.text for line in next(reader)] == ["first"]
         keyboard.write(b"ond\n")
-        assert next(reader).texts == ["second"]
+        assert [line.text for line in next(reader)] == ["second"]
 
 
-def test_pipe_that_is_full_of_lines_makes_full_windows() -> None:
+async def test_lines_are_read_only_a_little_ahead() -> None:
+    class Endless(io.RawIOBase):
+        given = 0
+
+        def read(self, size: int = -1) -> bytes:
+            self.given += 1
+            return b"line\n" * 100
+
+    endless = Endless()
+    number = 0
+    async for line in read_ahead(LineReader(endless)):  # type: ignore[arg-type]
+        number += 1
+        assert line.number == number
+        # Being handed over, in the queue, waiting to be put there.
+        assert endless.given <= number // 100 + 3
+        if number == 1000:
+            break
+
+
+async def test_error_of_the_input_comes_after_what_preceded_it() -> None:
+    class Broken(io.RawIOBase):
+        parts = iter([b"a\nb\n"])
+
+        def read(self, size: int = -1) -> bytes:
+            for part in self.parts:
+                return part
+            raise OSError("the disk is gone")
+
+    lines = read_ahead(LineReader(Broken()))  # type: ignore[arg-type]
+
+    assert [(await anext(lines)).text, (await anext(lines)).text] == ["a", "b"]
+    with pytest.raises(OSError, match="disk is gone"):
+        await anext(lines)
+
+
+async def test_line_that_is_waited_for_keeps_no_other_task_waiting() -> None:
     read_end, write_end = os.pipe()
-    with os.fdopen(read_end, "rb") as stream, os.fdopen(write_end, "wb") as writer:
-        feeding = threading.Thread(target=lambda: (writer.write(b"x\n" * 300), writer.close()))
-        feeding.start()
-        feeding.join()
-        windows = list(LineReader(stream).windows())
+    with os.fdopen(read_end, "rb") as stream:
+        lines = read_ahead(LineReader(stream))
+        waiting = asyncio.ensure_future(anext(lines))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        os.write(write_end, b"now\n")
+        assert (await waiting).text == "now"
+        os.close(write_end)
+        assert [line async for line in lines] == []
 
-    assert [len(window.texts) for window in windows] == [64, 64, 64, 64, 44]
+
+def test_reading_thread_is_a_daemon() -> None:
+    async def begin() -> list[threading.Thread]:
+        read_end, write_end = os.pipe()
+        with os.fdopen(read_end, "rb") as stream:
+            waiting = asyncio.ensure_future(anext(read_ahead(LineReader(stream))))
+            await asyncio.sleep(0)
+            threads = [thread for thread in threading.enumerate() if thread.name == "read-lines"]
+            os.close(write_end)
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+        return threads
+
+    assert [thread.daemon for thread in asyncio.run(begin())] == [True]

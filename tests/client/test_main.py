@@ -202,7 +202,7 @@ def test_help_and_version_go_to_standard_output(dragoman: Dragoman, arguments: l
     assert b"dragoman" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["translate", "attention", "models", "status"])
+@pytest.mark.parametrize("command", ["translate", "attention", "score", "models", "status"])
 def test_help_names_the_environment_twin_of_every_option(dragoman: Dragoman, command: str) -> None:
     shown = dragoman(command, "--help").stdout.decode()
 

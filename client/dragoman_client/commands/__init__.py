@@ -7,6 +7,7 @@ import click
 
 from dragoman_client.commands.attention import attention
 from dragoman_client.commands.models import models
+from dragoman_client.commands.score import score
 from dragoman_client.commands.shared import shared_options
 from dragoman_client.commands.status import status
 from dragoman_client.commands.translate import translate
@@ -49,5 +50,6 @@ def dragoman() -> None:
 
 dragoman.add_command(translate)
 dragoman.add_command(attention)
+dragoman.add_command(score)
 dragoman.add_command(models)
 dragoman.add_command(status)

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from dragoman_client.attention import Attention, AttentionTensor
+from dragoman_client.commands.arguments import check_texts
 from dragoman_client.commands.documents import as_document, print_json
 from dragoman_client.commands.shared import option, search_options, shared, shared_options
-from dragoman_client.commands.translate import check_texts
 from dragoman_client.heatmap import Palette, clean, draw
 from dragoman_client.options import DecodingOptions
 from dragoman_client.words import piece_matrix, word_matrix

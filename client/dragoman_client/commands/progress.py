@@ -1,5 +1,6 @@
 """The bar that a long file is translated under."""
 
+import sys
 import time
 from types import TracebackType
 from typing import Self
@@ -7,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dragoman_client.lines import Window
+from dragoman_client.lines import Line
 from dragoman_client.results import Translation
 
 
@@ -17,10 +18,11 @@ class LineProgress:
     Args:
         console: Where to draw.
         size_bytes: Of the whole input; None where it is not known.
+        num_done: Lines that were done before.
         shown: False makes it silent.
     """
 
-    def __init__(self, console: Console, size_bytes: int | None, *, shown: bool) -> None:
+    def __init__(self, console: Console, size_bytes: int | None, *, num_done: int, shown: bool) -> None:
         self._progress = Progress(
             BarColumn(bar_width=None),
             TaskProgressColumn(),
@@ -32,22 +34,34 @@ class LineProgress:
             expand=True,
             disable=not shown,
         )
-        self._task = self._progress.add_task("", total=size_bytes, lines=0, rate=0.0)
+        self._shown = shown
+        self._size_bytes = size_bytes
+        self._task = self._progress.add_task("", total=size_bytes, lines=num_done, rate=0.0)
+        self._is_resumed = num_done > 0
         self._started = time.monotonic()
-        self._lines = 0
         self._sentences = 0
 
-    def advance(self, window: Window, translations: list[Translation]) -> None:
-        """Counts a window as done."""
-        self._lines += len(translations)
-        self._sentences += sum(translation.sentence_count for translation in translations)
+    def advance(self, line: Line, translation: Translation | None) -> None:
+        """Counts a line as done; None is one that could not be translated."""
+        if self._is_resumed:
+            # What was done before says nothing of the speed, and so of the time left.
+            self._progress.reset(self._task, total=self._size_bytes, completed=line.end_bytes)
+            self._is_resumed = False
+        self._sentences += translation.sentence_count if translation else 0
         seconds = time.monotonic() - self._started
         self._progress.update(
             self._task,
-            completed=window.end_bytes,
-            lines=self._lines,
+            completed=line.end_bytes,
+            lines=line.number,
             rate=self._sentences / seconds if seconds > 0 else 0.0,
         )
+
+    def say(self, message: str) -> None:
+        """Writes a line to standard error, above the bar."""
+        if self._shown:
+            self._progress.console.print(message, soft_wrap=True)
+        else:
+            print(message, file=sys.stderr)
 
     def __enter__(self) -> Self:
         self._progress.start()

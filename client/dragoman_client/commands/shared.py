@@ -72,9 +72,14 @@ def shared_options(command: _Command) -> _Command:
     return _with_options(command, _OPTIONS)
 
 
+def model_options(command: _Command) -> _Command:
+    """Adds the options that choose a model: source_language, target_language and model."""
+    return _with_options(command, _MODEL_OPTIONS)
+
+
 def search_options(command: _Command) -> _Command:
     """Adds the options of a command that translates: source_language, target_language, model and max_length."""
-    return _with_options(command, _SEARCH_OPTIONS)
+    return _with_options(command, [*_MODEL_OPTIONS, _MAX_LENGTH])
 
 
 def shared() -> Shared:
@@ -186,7 +191,7 @@ _OPTIONS = [
     ),
 ]
 
-_SEARCH_OPTIONS = [
+_MODEL_OPTIONS = [
     option(
         "--source-language",
         metavar="CODE",
@@ -200,10 +205,11 @@ _SEARCH_OPTIONS = [
     option(
         "--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists."
     ),
-    option(
-        "--max-length",
-        metavar="TOKENS",
-        type=click.IntRange(min=1, max=2**31 - 1),
-        help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
-    ),
 ]
+
+_MAX_LENGTH = option(
+    "--max-length",
+    metavar="TOKENS",
+    type=click.IntRange(min=1, max=2**31 - 1),
+    help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
+)

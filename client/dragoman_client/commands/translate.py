@@ -1,49 +1,28 @@
 """``dragoman translate``."""
 
-import asyncio
-import math
-import os
-import stat
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO
 
 import click
 
-from dragoman_client.async_translator import AsyncTranslator
+from dragoman_client.commands.arguments import Search, check_texts
 from dragoman_client.commands.decoding import decoding_options, read_decoding_options
 from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.commands.progress import LineProgress
+from dragoman_client.commands.files import Job, check_paths, translate_lines
+from dragoman_client.commands.printing import Printer
 from dragoman_client.commands.shared import (
-    Shared,
+    Seconds,
     is_terminal,
     option,
     search_options,
     shared,
     shared_options,
 )
-from dragoman_client.errors import InvalidRequestError
-from dragoman_client.lines import LineReader
-from dragoman_client.options import DecodingOptions
-from dragoman_client.pipeline import translate_windows
-from dragoman_client.requests import check_encodable
-from dragoman_client.results import FinishReason, Translation
 
-MAX_NUMBERS_NAMED = 10
-
-
-class _Search(TypedDict):
-    """What every call of the command is made with."""
-
-    source_language: str | None
-    target_language: str | None
-    model: str | None
-    options: DecodingOptions | None
-    include_tokens: bool
-    split: str
+DEFAULT_MAX_OUTAGE_SECONDS = 60.0
 
 
 @click.command()
@@ -61,6 +40,20 @@ class _Search(TypedDict):
     metavar="FILE",
     type=click.Path(path_type=Path),
     help="Write here instead of standard output.",
+)
+@option("--resume", is_flag=True, help="Go on with --output where an interrupted job left off.")
+@option(
+    "--max-outage",
+    "max_outage_seconds",
+    metavar="SECONDS",
+    type=Seconds(min=0, max=86_400),
+    default=DEFAULT_MAX_OUTAGE_SECONDS,
+    help="How long a file waits for a server that went away or is busy.",
+)
+@option(
+    "--stream/--no-stream",
+    default=None,
+    help="Show a translation while it is made; by default that of a single TEXT on a terminal.",
 )
 @search_options
 @decoding_options
@@ -82,6 +75,9 @@ def translate(
     texts: tuple[str, ...],
     input_path: Path | None,
     output_path: Path | None,
+    resume: bool,
+    max_outage_seconds: float,
+    stream: bool | None,
     source_language: str | None,
     target_language: str | None,
     model: str | None,
@@ -91,20 +87,26 @@ def translate(
     include_tokens: bool,
     as_json: bool,
     **decoding: Any,
-) -> None:
+) -> int:
     """Translates each TEXT; without any, each line of standard input or of a file.
 
-    Lines end at LF or CR LF. As many lines come out as went in, in their order.
+    Lines end at LF or CR LF. As many lines come out as went in, in their order; a line that cannot be translated is
+    reported by its number and leaves its place empty.
     """
     if texts and input_path:
         raise click.UsageError("give TEXT or --input, not both")
+    if texts and resume:
+        raise click.UsageError("--resume goes with --input FILE and --output FILE, not with TEXT")
+    if stream and not texts:
+        raise click.UsageError("--stream goes with TEXT; lines are shown as they are translated anyway")
     if include_tokens and not (texts or as_json):
         raise click.UsageError("--tokens shows several lines for a text; with a file add --json")
     options = read_decoding_options(max_decoding_length=max_length, **decoding)
     if options and (options.num_hypotheses or 1) > 1 and not (texts or as_json):
         raise click.UsageError("--num-hypotheses shows several lines for a text; with a file add --json")
     check_texts(texts)
-    search = _Search(
+    check_paths(input_path, output_path)
+    search = Search(
         source_language=source_language,
         target_language=target_language,
         model=model,
@@ -112,144 +114,76 @@ def translate(
         include_tokens=include_tokens,
         split=split,
     )
-    with ExitStack() as stack:
-        source = None if texts else stack.enter_context(_open_input(input_path))
-        output = stack.enter_context(_open_output(output_path, input_path))
-        printer = _Printer(output, as_json=as_json, single_lines=source is not None)
-        if source is None:
-            with shared().translator() as translator:
-                for number, translation in enumerate(
-                    translator.translate(list(texts), target_prefix=_each(target_prefix, texts), **search), 1
-                ):
-                    printer.write(number, texts[number - 1], translation)
+    if not texts:
+        job = Job(
+            input_path=input_path,
+            output_path=output_path,
+            search=search,
+            target_prefix=target_prefix,
+            as_json=as_json,
+            resume=resume,
+            max_outage_seconds=max_outage_seconds,
+        )
+        return translate_lines(job, shared())
+    if stream is None:
+        stream = len(texts) == 1 and not as_json and output_path is None and is_terminal(sys.stdout)
+    with _open_output(output_path) as output:
+        printer = Printer(output, as_json=as_json, single_lines=False)
+        if stream:
+            _stream_texts(texts, search, target_prefix, printer)
         else:
-            size = _size(source)
-            with LineProgress(shared().console(stderr=True), size, shown=_shows_bar(output_path)) as progress:
-                asyncio.run(
-                    _translate_stream(shared(), LineReader(source), search, target_prefix, printer, progress)
-                )
-        printer.warn()
+            _translate_texts(texts, search, target_prefix, printer)
+    printer.warn()
+    return 0
 
 
-def _each(target_prefix: str | None, texts: Sequence[str]) -> list[str] | None:
-    return None if target_prefix is None else [target_prefix] * len(texts)
-
-
-def check_texts(texts: tuple[str, ...]) -> None:
-    """Refuses arguments that are not text.
-
-    Raises:
-        click.UsageError: An argument's bytes are not UTF-8.
-    """
-    for number, text in enumerate(texts, 1):
-        try:
-            check_encodable(text, f"TEXT number {number}")
-        except InvalidRequestError as error:
-            raise click.UsageError(str(error)) from error
-
-
-@dataclass
-class _Printer:
-    """Writes translations, and remembers those that may be cut.
-
-    Attributes:
-        stream: Takes UTF-8, whatever the locale is.
-        as_json: Writes objects instead of text.
-        single_lines: Each text is a line, and so must be its translation.
-        cut: Numbers of the first few texts whose translations reached their length limit.
-        cut_count: How many there are.
-    """
-
-    stream: BinaryIO
-    as_json: bool
-    single_lines: bool
-    cut: list[int] = field(default_factory=list)
-    cut_count: int = 0
-
-    def write(self, number: int, source: str, translation: Translation) -> None:
-        """Writes the translation of one text, counted from 1."""
-        if self.as_json:
-            print_json({"source": source, **as_document(translation)}, self.stream)
-        else:
-            text = translation.text
-            if self.single_lines:
-                text = text.replace("\n", " ")  # a model that falls back to bytes can make any
-            self.stream.write(text.encode() + b"\n")
-            for alternative in translation.alternatives:
-                line = alternative.text.replace("\n", " ")
-                self.stream.write(f"  {alternative.normalized_score:8.4f}  {line}\n".encode())
-            for token in translation.tokens:
-                probability = math.exp(token.log_probability)
-                self.stream.write(f"  {probability:6.1%}  {token.piece}\n".encode())
-            self.stream.flush()
-        if translation.finish_reason is FinishReason.LENGTH:
-            self.cut_count += 1
-            if self.cut_count <= MAX_NUMBERS_NAMED:
-                self.cut.append(number)
-
-    def warn(self) -> None:
-        """Says on standard error which translations may be cut."""
-        if self.cut:
-            noun = "line" if self.single_lines else "text"
-            numbers = ", ".join(map(str, self.cut)) + (", …" if self.cut_count > len(self.cut) else "")
-            click.echo(
-                f"Warning: {self.cut_count:,} of the translations reached the length limit and may be cut: "
-                f"{noun} {numbers}",
-                err=True,
-            )
-
-
-async def _translate_stream(
-    settings: Shared,
-    lines: LineReader,
-    search: _Search,
-    target_prefix: str | None,
-    printer: _Printer,
-    progress: LineProgress,
+def _translate_texts(
+    texts: tuple[str, ...], search: Search, target_prefix: str | None, printer: Printer
 ) -> None:
-    """Translates all lines."""
-    async with AsyncTranslator(
-        settings.server, timeout=settings.timeout, credentials=settings.credentials()
-    ) as translator:
-
-        async def translate_texts(texts: list[str]) -> list[Translation]:
-            return await translator.translate(texts, target_prefix=_each(target_prefix, texts), **search)
-
-        async with aclosing(translate_windows(lines.windows(), translate_texts)) as windows:
-            async for window, translations in windows:
-                for index, (text, translation) in enumerate(zip(window.texts, translations, strict=True)):
-                    printer.write(window.first_line + index, text, translation)
-                progress.advance(window, translations)
+    """Translates all texts together."""
+    prefixes = None if target_prefix is None else [target_prefix] * len(texts)
+    with shared().translator() as translator:
+        translations = translator.translate(list(texts), target_prefix=prefixes, **search)
+        for number, (text, translation) in enumerate(zip(texts, translations, strict=True), 1):
+            printer.write(number, text, translation)
 
 
-def _open_input(path: Path | None) -> AbstractContextManager[BinaryIO]:
-    """Opens the file, or standard input."""
-    if path is not None and str(path) != "-":
-        return path.open("rb")
-    stream = sys.stdin.buffer
-    if is_terminal(sys.stdin):
-        click.echo("Reading texts from the terminal, one a line; end with Ctrl-D.", err=True)
-    return nullcontext(stream)
+def _stream_texts(
+    texts: tuple[str, ...], search: Search, target_prefix: str | None, printer: Printer
+) -> None:
+    """Translates one text after the other, and writes each piece when it is there."""
+    with shared().translator() as translator:
+        for number, text in enumerate(texts, 1):
+            with translator.stream(text, target_prefix=target_prefix, **search) as stream:
+                if printer.as_json:
+                    for piece in stream:
+                        print_json({"delta": piece}, printer.stream)
+                    print_json({"source": text, **as_document(stream.result)}, printer.stream)
+                else:
+                    _write_pieces(stream, printer.stream)
+                    printer.write_rest(stream.result)
+            printer.note(number, stream.result)
 
 
-def _open_output(path: Path | None, input_path: Path | None) -> AbstractContextManager[BinaryIO]:
-    """Opens the file, or standard output."""
-    if path is None or str(path) == "-":
-        return nullcontext(sys.stdout.buffer)
-    if input_path and path.exists() and input_path.exists() and path.samefile(input_path):
-        raise click.UsageError(f"--output would overwrite --input: {path}")
-    return path.open("wb")
-
-
-def _size(stream: BinaryIO) -> int | None:
-    """Returns the bytes still to come from a regular file; None where nobody knows."""
+def _write_pieces(pieces: Iterable[str], output: BinaryIO) -> None:
+    """Writes the pieces on a line, which ends wherever they do."""
+    begun = False
     try:
-        status = os.fstat(stream.fileno())
-    except OSError:  # a stream in memory
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+        for piece in pieces:
+            output.write(piece.encode())
+            output.flush()
+            begun = True
+    except BrokenPipeError:
+        raise
+    except BaseException:
+        if begun:
+            output.write(b"\n")
+            output.flush()
+        raise
+    output.write(b"\n")
+    output.flush()
 
 
-def _shows_bar(output_path: Path | None) -> bool:
-    """Says whether a bar can be drawn without getting between the translations."""
-    return is_terminal(sys.stderr) and (output_path is not None or not is_terminal(sys.stdout))
+def _open_output(path: Path | None) -> AbstractContextManager[BinaryIO]:
+    """Opens the file, or standard output."""
+    return nullcontext(sys.stdout.buffer) if path is None or str(path) == "-" else path.open("wb")

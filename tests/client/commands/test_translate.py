@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -133,31 +133,62 @@ def test_many_translations_that_may_be_cut_are_said_once(server: ScriptedServer,
     assert warning.endswith("line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …")
 
 
-def test_line_that_is_not_utf8_is_named_and_those_before_it_are_translated(dragoman: Dragoman) -> None:
-    result = dragoman("translate", stdin=b"one\ntwo\nthr\xffee\nfour\n")
+def test_line_that_cannot_be_translated_is_named_and_leaves_its_place(
+    server: ScriptedServer, dragoman: Dragoman
+) -> None:
+    status, _ = failure(grpc.StatusCode.INVALID_ARGUMENT, "300 tokens, at most 256", reason="X")
+    server.script.item_failures["bad"] = status
+
+    result = dragoman("translate", stdin=b"one\nthr\xffee\nbad\n" + b"x" * 1_048_577 + b"\nfive\n")
 
     assert result.exit_code == 1
-    assert result.lines == ["<one>", "<two>"]
-    assert result.stderr.startswith("Error: line 3 is not UTF-8")
+    assert result.lines == ["<one>", "", "", "", "<five>"]
+    assert result.stderr.splitlines() == [
+        "line 2: not UTF-8: byte 4 of the line is 0xff; convert the file, for example with iconv",
+        "line 3: 300 tokens, at most 256",
+        "line 4: longer than 1,048,576 bytes; split it",
+        "Error: 3 of 5 lines could not be translated; their places are empty: line 2, 3, 4",
+    ]
 
 
-def test_line_that_the_server_refuses_is_named(server: ScriptedServer, dragoman: Dragoman) -> None:
-    def refuse_second_call(request: v1.TranslateTextRequest) -> None:
-        if "bad" in request.texts:
-            index = list(request.texts).index("bad")
-            server.script.failures.append(
-                failure(
-                    grpc.StatusCode.INVALID_ARGUMENT, f"texts[{index}]: 300 tokens, at most 256", reason="X"
-                )
-            )
+def test_line_that_cannot_be_translated_is_marked_in_json(server: ScriptedServer, dragoman: Dragoman) -> None:
+    status, _ = failure(grpc.StatusCode.INTERNAL, "oops")
+    server.script.item_failures["bad"] = status
 
-    server.script.before_translate = refuse_second_call
-
-    result = dragoman("translate", stdin=b"fine\n" * 200 + b"bad\n")
+    result = dragoman("translate", "--json", stdin=b"one\nbad\n\xff\n")
 
     assert result.exit_code == 1
-    assert result.lines == ["<fine>"] * 192
-    assert result.stderr == "Error: line 201: 300 tokens, at most 256; lines 1 to 192 are done\n"
+    good, bad, unreadable = map(json.loads, result.lines)
+    assert good["text"] == "<one>"
+    assert bad == {"source": "bad", "error": {"code": "INTERNAL", "message": "oops"}}
+    assert unreadable["source"] is None
+    assert unreadable["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def test_failure_of_the_whole_call_says_how_far_the_job_is(
+    server: ScriptedServer, dragoman: Dragoman
+) -> None:
+    server.script.batch_failures = [(1, failure(grpc.StatusCode.NOT_FOUND, "no such model", reason="X"))]
+
+    early = dragoman("translate", stdin=b"a\n" * 2000)
+
+    assert early.exit_code == 1
+    assert early.lines == ["<a>"] * len(early.lines)
+    assert early.stderr == f"Error: no such model; lines 1 to {len(early.lines)} are done\n"
+
+
+def test_server_that_goes_away_is_waited_for_and_given_up_in_the_end(
+    server: ScriptedServer, dragoman: Dragoman
+) -> None:
+    away = failure(grpc.StatusCode.UNAVAILABLE, "going away", reason="DRAINING", retry_seconds=0.01)
+    server.script.batch_failures = [(1, away)] * 3
+    back = dragoman("translate", stdin=b"a\n" * 3000)
+    server.script.batch_failures = [(1, away), *[(0, away)] * 99]
+    gone = dragoman("translate", "--max-outage", "0.05", stdin=b"a\n" * 3000)
+
+    assert (back.exit_code, back.lines, back.stderr) == (0, ["<a>"] * 3000, "")
+    assert gone.exit_code == 1
+    assert gone.stderr.startswith("Error: going away; lines 1 to ")
 
 
 def test_nothing_in_gives_nothing_out(dragoman: Dragoman) -> None:
@@ -170,6 +201,9 @@ def test_nothing_in_gives_nothing_out(dragoman: Dragoman) -> None:
     ("arguments", "reason"),
     [
         (["Hi", "--input", "file"], "give TEXT or --input, not both"),
+        (["Hi", "--resume"], "--resume goes with --input FILE and --output FILE"),
+        (["--resume"], "--resume goes with --input FILE and --output FILE"),
+        (["--stream"], "--stream goes with TEXT"),
         (["--tokens"], "with a file add --json"),
         (["--max-length", "0", "Hi"], "0 is not in the range"),
         (["--max-length", "many", "Hi"], "'many' is not a valid integer"),
@@ -253,3 +287,53 @@ def test_several_translations_of_a_text_are_shown_best_first_with_their_scores(d
     result = dragoman("translate", "Hi", "--beam-size", "2", "--num-hypotheses", "2")
 
     assert result.lines == ["<Hi>", "   -0.5000  <Hi>", "   -1.0000  <Hi>'"]
+
+
+def test_text_is_streamed_when_asked_for(server: ScriptedServer, dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--stream", "--target-prefix", "Das", "one two", "three", "")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, b"<one two>\n<three>\n\n", "")
+    assert [request.text for request in server.script.stream_requests] == ["one two", "three", ""]
+    assert {request.target_prefix for request in server.script.stream_requests} == {"Das"}
+
+
+def test_text_is_not_streamed_into_a_pipe_unless_asked_for(
+    server: ScriptedServer, dragoman: Dragoman
+) -> None:
+    dragoman("translate", "one")
+
+    assert server.script.stream_requests == []
+
+
+def test_streamed_text_has_below_it_what_was_asked_for(dragoman: Dragoman) -> None:
+    streamed = dragoman(
+        "translate", "--stream", "--tokens", "--beam-size", "2", "--num-hypotheses", "2", "Hi you"
+    )
+    whole = dragoman("translate", "--tokens", "--beam-size", "2", "--num-hypotheses", "2", "Hi you")
+
+    assert streamed.lines == whole.lines
+
+
+def test_streamed_json_is_each_piece_and_then_the_translation(dragoman: Dragoman) -> None:
+    *pieces, last = map(json.loads, dragoman("translate", "--stream", "--json", "one two").lines)
+
+    assert pieces == [{"delta": "<one"}, {"delta": " two>"}]
+    assert last == json.loads(dragoman("translate", "--json", "one two").stdout)
+
+
+def test_stream_that_fails_ends_its_line_first(server: ScriptedServer, dragoman: Dragoman) -> None:
+    def fail_later(request: v1.StreamTranslateTextRequest) -> Iterator[v1.StreamTranslateTextResponse]:
+        yield v1.StreamTranslateTextResponse(delta=v1.TextDelta(text="half"))
+
+    server.script.stream = fail_later
+
+    result = dragoman("translate", "--stream", "Hi")
+
+    assert (result.exit_code, result.stdout) == (1, b"half\n")
+    assert "before the whole translation" in result.stderr
+
+
+def test_streamed_translation_that_may_be_cut_is_said_so(server: ScriptedServer, dragoman: Dragoman) -> None:
+    server.script.finish_reason = v1.FinishReason.FINISH_REASON_LENGTH
+
+    assert "may be cut: text 1" in dragoman("translate", "--stream", "Hi").stderr

@@ -1,0 +1,188 @@
+"""What a long job leaves beside its output, so that it can be gone on with after any interruption.
+
+The output itself says how far the job is: each line of the input has one line there, in order, so the ends of lines are
+counted, and a line that was torn is done again. The journal says what else must be the same: the input, the options, the
+model. It holds a JSON object a line, is written before the output it speaks of, and is removed when the job is done.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+_FORMAT = 1
+_READ_BYTES = 1 << 20
+
+
+class JournalError(Exception):
+    """A job cannot be gone on with; the message says why and what to do."""
+
+
+def journal_path(output_path: Path) -> Path:
+    """Returns where the journal of an output lies: beside the file itself, whatever links lead there."""
+    output_path = output_path.resolve()
+    return output_path.with_name(output_path.name + ".journal")
+
+
+def fingerprint(stream: BinaryIO) -> dict[str, Any]:
+    """Returns what tells an input from others, and leaves the stream at its start."""
+    digest = hashlib.sha256()
+    num_bytes = 0
+    stream.seek(0)
+    while data := stream.read(_READ_BYTES):
+        digest.update(data)
+        num_bytes += len(data)
+    stream.seek(0)
+    return {"bytes": num_bytes, "sha256": digest.hexdigest()}
+
+
+class Journal:
+    """The journal of one output.
+
+    Args:
+        path: Where it lies.
+        job: What must be the same when the job is gone on with: ``input`` and ``options``, as JSON has them.
+
+    Attributes:
+        model: Name and digest of the model that translates; None until the first translation.
+        failed_lines: Numbers of the lines that could not be translated.
+    """
+
+    def __init__(self, path: Path, job: dict[str, Any]) -> None:
+        self.path = path
+        self._job = job
+        self.model: tuple[str, str] | None = None
+        self.failed_lines: set[int] = set()
+        self._file: BinaryIO | None = None
+
+    @classmethod
+    def load(cls, path: Path, job: dict[str, Any], num_lines: int) -> Self:
+        """Returns the journal that an interrupted job left.
+
+        Args:
+            path: Where it lies.
+            job: What is to be gone on with.
+            num_lines: Lines that the output holds; what the journal says of others is forgotten.
+
+        Raises:
+            FileNotFoundError: There is none.
+            JournalError: It is no journal, or not of this job.
+        """
+        journal = cls(path, job)
+        # What follows the last line end was torn.
+        entries = [_parse(line, path) for line in path.read_bytes().split(b"\n")[:-1]]
+        if not entries or entries[0].get("format") != _FORMAT:
+            raise JournalError(f"{path} is no journal of this version; {_ANEW}")
+        _compare(entries[0], job, path)
+        for entry in entries[1:]:
+            if "model" in entry:
+                journal.model = (entry["model"], entry["digest"])
+            elif entry.get("failed_line", num_lines + 1) <= num_lines:
+                journal.failed_lines.add(entry["failed_line"])
+        return journal
+
+    def begin(self) -> None:
+        """Writes what is known, in place of what was there."""
+        temporary = self.path.with_name(self.path.name + ".new")
+        self._file = temporary.open("wb", buffering=0)
+        self._write({"format": _FORMAT, **self._job})
+        if self.model:
+            self._write({"model": self.model[0], "digest": self.model[1]})
+        for number in sorted(self.failed_lines):
+            self._write({"failed_line": number})
+        temporary.replace(self.path)
+
+    def check_model(self, name: str, digest: str) -> None:
+        """Takes the model of a translation that is about to be written.
+
+        Raises:
+            JournalError: It is not the one that the others are of.
+        """
+        if self.model is None:
+            self.model = (name, digest)
+            self._write({"model": name, "digest": digest})
+        elif self.model[1] != digest:
+            raise JournalError(
+                f"the server translates with {name} ({digest[:12]}), but what is there is by "
+                f"{self.model[0]} ({self.model[1][:12]}); serve that one, or {_ANEW}"
+            )
+
+    def fail(self, number: int) -> None:
+        """Remembers that a line could not be translated, before its empty place is written."""
+        self.failed_lines.add(number)
+        self._write({"failed_line": number})
+
+    def close(self, *, done: bool) -> None:
+        """Removes the journal of a job that is done; leaves that of one that is not."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            if done:
+                self.path.unlink(missing_ok=True)
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+
+
+_ANEW = "leave --resume off to start anew"
+
+
+def _parse(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict):
+        raise JournalError(f"{path} is no journal; {_ANEW}")
+    return entry
+
+
+def _compare(header: dict[str, Any], job: dict[str, Any], path: Path) -> None:
+    """Refuses to go on with what is not the same job."""
+    if header.get("input") != job["input"]:
+        raise JournalError(f"the input is not what it was when {path} was begun; restore it, or {_ANEW}")
+    before, now = header.get("options", {}), job["options"]
+    changes = [
+        f"{name} was {_shown(before, name)} and is {_shown(now, name)}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if changes:
+        raise JournalError(
+            f"the options are not those that the job began with: {'; '.join(changes)}; give the same, or {_ANEW}"
+        )
+
+
+def _shown(options: dict[str, Any], name: str) -> str:
+    return json.dumps(options[name], ensure_ascii=False) if name in options else "not given"
+
+
+def count_lines(stream: BinaryIO) -> tuple[int, int]:
+    """Returns how many lines a file holds, and how many bytes they take; what follows the last line end doesn't count."""
+    num_lines = position = end = 0
+    stream.seek(0)
+    while data := stream.read(_READ_BYTES):
+        if b"\n" in data:
+            num_lines += data.count(b"\n")
+            end = position + data.rindex(b"\n") + 1
+        position += len(data)
+    return num_lines, end
+
+
+def lock(stream: BinaryIO, path: Path) -> None:
+    """Keeps others from writing a file as long as it is open.
+
+    Raises:
+        JournalError: Another process writes it.
+    """
+    try:
+        import fcntl  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise JournalError(f"{path} is being written by another process; wait for it, or end it") from None
+    except OSError:  # a file system without locks
+        return
