@@ -64,7 +64,7 @@ def score(
     with ExitStack() as stack:
         translator = stack.enter_context(shared().translator())
         scoring = _Scoring(
-            translator, names, sys.stdout.buffer, include_tokens=include_tokens, as_json=as_json
+            translator, choice, sys.stdout.buffer, include_tokens=include_tokens, as_json=as_json
         )
         if source is not None and translation is not None and not (sources_path or translations_path):
             check_texts((source,), "SOURCE")
