@@ -169,12 +169,17 @@ def test_as_many_lines_come_out_as_went_in_through_a_real_model(
         assert translation == " ".join(dragoman("translate", line).lines), line
 
 
-def test_line_that_is_too_long_is_named(dragoman: Callable[..., Result]) -> None:
+def test_line_that_is_too_long_is_named_and_leaves_its_place(dragoman: Callable[..., Result]) -> None:
     result = dragoman("translate", stdin=b"fine\n" * 200 + b"x" * 20_001 + b"\nfine\n")
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: line 201: ")
-    assert "20,000" in result.stderr or "20000" in result.stderr
+    assert result.lines[200] == ""
+    assert len(result.lines) == 202
+    assert result.lines[201] == result.lines[0] != ""
+    first, last = result.stderr.splitlines()
+    assert first.startswith("line 201: ")
+    assert "20,000" in first or "20000" in first
+    assert last.startswith("Error: 1 of 202 lines")
 
 
 def test_every_command_works(dragoman: Callable[..., Result], server: Addresses) -> None:

@@ -174,7 +174,7 @@ class _Run:
         code, reason = "INVALID_ARGUMENT", line.error
         if reason is None:
             assert result.error
-            code, reason = result.error.code.name, result.error.message
+            code, reason = result.error.code.name, result.error.message.removeprefix("text: ")
         progress.say(f"line {line.number}: {reason}")
         self._failed.add(line.number)
         if self._journal is not None:

@@ -115,12 +115,7 @@ class _Scoring:
 
     def score(self, pairs: list[_Pair]) -> None:
         """Scores some pairs and writes a line for each."""
-        refused = {
-            index: f"{name}: {line.error}"
-            for index, pair in enumerate(pairs)
-            for name, line in zip(("translation", "source"), reversed(pair))
-            if line.error
-        }
+        refused = {index: reason for index, pair in enumerate(pairs) if (reason := _unscorable(*pair))}
         scores: dict[int, Score] = {}
         while left := [index for index in range(len(pairs)) if index not in refused and index not in scores]:
             texts = [(pairs[index][0].text, pairs[index][1].text) for index in left]
@@ -175,6 +170,13 @@ class _Scoring:
         else:
             self._output.write(b"\n")
             self._output.flush()
+
+
+def _unscorable(source: Line, translation: Line) -> str | None:
+    """Returns why a pair need not be sent."""
+    if source.error or translation.error:
+        return f"source: {source.error}" if source.error else f"translation: {translation.error}"
+    return None if source.text.strip() else "source: blank"
 
 
 def _refused_items(error: InvalidRequestError) -> dict[int, str]:

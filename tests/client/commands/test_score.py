@@ -87,18 +87,19 @@ def test_pair_that_is_refused_is_named_and_leaves_its_place(
             violations={"items[2].text": "300 tokens", "items[3].translation": "blank"},
         )
     ]
-    files[0].write_bytes(b"a\n\xff\nb\nlong\nc\n")
-    files[1].write_bytes(b"a\nb\nc\nd\ne\n")
+    files[0].write_bytes(b"a\n\xff\nb\nlong\nc\n \n")
+    files[1].write_bytes(b"a\nb\nc\nd\ne\nf\n")
 
     result = dragoman("score", *of(files))
 
     assert result.exit_code == 1
-    assert result.lines == ["-0.7500\t-0.3750", "", "-0.7500\t-0.3750", "", ""]
+    assert result.lines == ["-0.7500\t-0.3750", "", "-0.7500\t-0.3750", "", "", ""]
     assert result.stderr.splitlines() == [
         "line 2: source: not UTF-8: byte 1 of the line is 0xff; convert the file, for example with iconv",
         "line 4: source: 300 tokens",
         "line 5: translation: blank",
-        "Error: 3 of 5 pairs could not be scored; their places are empty: line 2, 4, 5",
+        "line 6: source: blank",
+        "Error: 4 of 6 pairs could not be scored; their places are empty: line 2, 4, 5, 6",
     ]
 
 
