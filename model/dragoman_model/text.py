@@ -75,6 +75,13 @@ def whole_characters(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
+def is_start_of_character(data: bytes) -> bool:
+    """Returns whether more bytes may make one character of these in UTF-8; of some that never do, too (U+D800)."""
+    lead = data[0]
+    length = 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4 if 0xF0 <= lead < 0xF5 else 1
+    return len(data) < length and all(0x80 <= byte < 0xC0 for byte in data[1:])
+
+
 def _ranges(text: str, language: str) -> Iterator[tuple[int, int]]:
     """Yields the ranges of the text's sentences, white space included."""
     line_start = 0

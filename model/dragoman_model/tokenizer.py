@@ -7,11 +7,12 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 from dragoman_model.errors import TokenizerError
-from dragoman_model.text import whole_characters
+from dragoman_model.text import is_start_of_character, whole_characters
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 TOKENIZER_FILE = "tokenizer.model"
 
+_MAX_OPEN_BYTES = 3  # of a character in UTF-8 that is not complete
 _SPACE = "▁"  # SentencePiece writes a space as this, at the start of the word that follows
 
 
@@ -79,6 +80,25 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Returns the text of target token ids; special ones say nothing, bytes that are no character read U+FFFD."""
         return str(self.target.decode([i for i in token_ids if not _is_special(i)]))
+
+    def decode_stable(self, token_ids: Sequence[int]) -> str:
+        """Returns what ``decode`` gives of these target token ids whatever may follow them.
+
+        That is all but the bytes of a character at their end that may still become whole.
+        """
+        tail = b""
+        for index in range(len(token_ids) - 1, -1, -1):
+            token_id = token_ids[index]
+            if self.target.is_control(token_id):
+                continue  # says nothing; the bytes around it belong together
+            if not self.target.is_byte(token_id):
+                break
+            tail = bytes([int(self.target.id_to_piece(token_id)[1:-1], 16)]) + tail
+            if is_start_of_character(tail):
+                return self.decode(token_ids[:index])
+            if len(tail) == _MAX_OPEN_BYTES:
+                break
+        return self.decode(token_ids)
 
     def source_pieces(self, text: str) -> list[Piece]:
         """Returns the tokens of ``encode(text)`` with their spans in ``text``."""

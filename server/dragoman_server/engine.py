@@ -21,7 +21,7 @@ from dragoman_server.errors import CallError, InternalError, QueueFullError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
 from dragoman_server.scheduler import Outcome, Scheduler
-from dragoman_server.sentences import Result
+from dragoman_server.sentences import Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class Engine:
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._futures: dict[int, asyncio.Future[tuple[Result, ...]]] = {}
+        self._listeners: dict[int, Callable[[SentenceProgress], None]] = {}
         self._num_held = 0
         self._bulk_line = asyncio.Lock()  # so that bulk calls that wait for room keep their order
         self._room = asyncio.Event()
@@ -125,8 +126,15 @@ class Engine:
         finally:
             self._num_held -= count
 
-    async def submit(self, call: Call) -> tuple[Result, ...]:
+    async def submit(
+        self, call: Call, on_progress: Callable[[SentenceProgress], None] | None = None
+    ) -> tuple[Result, ...]:
         """Returns a result for each sentence of the call; cancelling this cancels the call.
+
+        Args:
+            call: Its work.
+            on_progress: Called on the event loop with what is sure of a sentence, where the call reports it; of every
+                sentence last that it is complete, before this returns.
 
         Raises:
             QueueFullError: Its sentences don't all fit into the queue.
@@ -135,7 +143,10 @@ class Engine:
             InternalError: The model failed.
             CallError: The engine was stopped; the error is the one that it was stopped with.
         """
-        return await self._queue(call)
+        future = self._queue(call)
+        if on_progress is not None:
+            self._listeners[call.id] = on_progress
+        return await future
 
     async def submit_bulk(self, call: Call) -> asyncio.Future[tuple[Result, ...]]:
         """Queues a call as soon as there is room and returns what its results come in; cancelling that cancels the call.
@@ -169,6 +180,7 @@ class Engine:
 
     def _forget(self, call: Call, future: asyncio.Future[tuple[Result, ...]]) -> None:
         del self._futures[call.id]
+        self._listeners.pop(call.id, None)
         if future.cancelled():
             self._cancel(call)
 
@@ -219,7 +231,8 @@ class Engine:
         with self._changed:
             self._scheduler.update(output)
             outcomes = self._scheduler.take_outcomes()
-        self._deliver(outcomes)
+            progress = self._scheduler.take_progress()
+        self._deliver(outcomes, progress)
         return True
 
     def _fail_batch(self, error: Exception) -> None:
@@ -237,14 +250,22 @@ class Engine:
         )
         self._deliver(outcomes)
 
-    def _deliver(self, outcomes: Sequence[Outcome], *, room: bool = False) -> None:
-        """Hands a step's ended calls to the event loop, and says there where the queue has room, all in one wake-up."""
-        if (outcomes or room) and not self._event_loop.is_closed():
-            self._event_loop.call_soon_threadsafe(self._resolve, outcomes, room)
+    def _deliver(
+        self, outcomes: Sequence[Outcome], progress: Sequence[SentenceProgress] = (), *, room: bool = False
+    ) -> None:
+        """Hands what a step brought to the event loop, and says there where the queue has room, all in one wake-up."""
+        if (outcomes or progress or room) and not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(self._resolve, outcomes, progress, room)
 
-    def _resolve(self, outcomes: Sequence[Outcome], room: bool = False) -> None:
+    def _resolve(
+        self, outcomes: Sequence[Outcome], progress: Sequence[SentenceProgress] = (), room: bool = False
+    ) -> None:
         if room:
             self._room.set()
+        for step in progress:
+            listener = self._listeners.get(step.call.id)
+            if listener is not None:
+                listener(step)
         for outcome in outcomes:
             future = self._futures.get(outcome.call.id)
             if future is None or future.done():

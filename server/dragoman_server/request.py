@@ -131,6 +131,7 @@ class Call:
         request_id: For the log.
         stream: Names the bulk stream that this call is an item of; the items of one take turns as one caller. None is a
             call by itself.
+        reports_progress: What is sure of its translations is said while they are written.
         id: Unique in this process, among calls and streams.
     """
 
@@ -139,4 +140,5 @@ class Call:
     deadline: float | None = None
     request_id: str = ""
     stream: int | None = None
+    reports_progress: bool = False
     id: int = field(default_factory=new_id)

@@ -4,6 +4,7 @@
     output = batch.run(plan)         # elsewhere
     scheduler.update(output)         # what has ended in it
     scheduler.take_outcomes()        # the calls that ended
+    scheduler.take_progress()        # what is sure of those that are streamed
 
 Nothing here waits, locks or reads the time by itself, so that a test walks through it step by step.
 """
@@ -24,7 +25,7 @@ from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Score
-from dragoman_server.sentences import CallState, Lane, Result, Sentence, lane_of, rows_of
+from dragoman_server.sentences import CallState, Lane, Result, Sentence, SentenceProgress, lane_of, rows_of
 from dragoman_server.speed import Speed
 from dragoman_server.turns import BulkTurns
 
@@ -65,6 +66,7 @@ class Scheduler:
         self._forced: dict[int, Sentence] = {}  # whose attention or score is on its way
         self._abandoned: set[int] = set()  # sentences of ended calls that the batch still holds
         self._outcomes: list[Outcome] = []
+        self._progress: list[SentenceProgress] = []
         self._sentence_ids = itertools.count()
         metrics.row_slots.set(limits.max_batch_size)
         metrics.queue_slots.set(limits.max_queue_size)
@@ -159,17 +161,17 @@ class Scheduler:
         for sentence in self._first_step:
             if not sentence.state.has_token:
                 sentence.state.has_token = True
-                if (
-                    sentence.state.call.stream is None
-                ):  # a stream's items wait on purpose, and nobody for them
-                    self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
+                self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
         self._first_step = []
+        for progress in output.progress:
+            self._report(self._running.get(progress.id), progress.token_ids)
         for finished in output.finished:
             if not finished.hypotheses:
                 self._fail(FailedSentence(finished.id, RuntimeError("no hypothesis")))
                 continue
             ended = self._leave(finished.id)
             if ended is not None:
+                self._report(ended, finished.best.token_ids, is_complete=True)
                 self._metrics.observe_sentence(finished, len(ended.work.source_ids))
                 self._speed.observe_sentence(len(finished.best.token_ids))
                 self._finish(ended, finished)
@@ -188,8 +190,21 @@ class Scheduler:
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
+    def take_progress(self) -> list[SentenceProgress]:
+        """Returns what has become sure since it was last asked, of calls that want to know."""
+        progress, self._progress = self._progress, []
+        return progress
+
+    def _report(
+        self, sentence: Sentence | None, token_ids: tuple[int, ...], *, is_complete: bool = False
+    ) -> None:
+        if sentence is not None and sentence.state.call.reports_progress:
+            call, index = sentence.state.call, sentence.index
+            self._progress.append(SentenceProgress(call, index, token_ids, is_complete))
+
     def _start(self, sentence: Sentence, work: Decode) -> Sequence:
-        self._first_step.append(sentence)
+        if sentence.state.call.stream is None:  # nobody waits for one item's first token
+            self._first_step.append(sentence)
         return Sequence(
             id=self._enter(sentence, self._running),
             source_ids=work.source_ids,
@@ -197,6 +212,7 @@ class Scheduler:
             options=work.options,
             prefix_ids=work.prefix_ids,
             lane=sentence.state.lane,
+            report_progress=sentence.state.call.reports_progress,
         )
 
     def _attend(self) -> list[ForcedDecode]:
@@ -216,7 +232,7 @@ class Scheduler:
         sentence_id = next(self._sentence_ids)
         group[sentence_id] = sentence
         sentence.state.running.add(sentence_id)
-        if sentence.state.call.stream is None:
+        if sentence.state.call.stream is None:  # a stream's items wait on purpose
             self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
         self._metrics.source_tokens.inc(len(sentence.work.source_ids))
         return sentence_id

@@ -61,6 +61,23 @@ class Sentence:
         return self.state.call.work[self.index]
 
 
+@dataclass(frozen=True)
+class SentenceProgress:
+    """What is sure of a sentence's translation.
+
+    Attributes:
+        call: The sentence's.
+        index: Which of the call's sentences.
+        token_ids: What its target tokens start with.
+        is_complete: They are all.
+    """
+
+    call: Call
+    index: int
+    token_ids: tuple[int, ...]
+    is_complete: bool
+
+
 def lane_of(call: Call, limits: SchedulerLimits) -> Lane:
     """Returns the lane of a call: bulk are the items of a stream, and several sentences that take much together."""
     if call.stream is not None:

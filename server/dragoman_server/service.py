@@ -11,6 +11,8 @@ from dragoman.v1 import (
     ListModelsResponse,
     ScoreTextRequest,
     ScoreTextResponse,
+    StreamTranslateTextRequest,
+    StreamTranslateTextResponse,
     TranslateBatchRequest,
     TranslateBatchResponse,
     TranslateTextRequest,
@@ -22,6 +24,7 @@ from dragoman_server.limits import CallLimits
 from dragoman_server.rpcs.dump_attention import AttentionCalls, dump_attention
 from dragoman_server.rpcs.list_models import list_models
 from dragoman_server.rpcs.score_text import score_text
+from dragoman_server.rpcs.stream_translate_text import stream_translate_text
 from dragoman_server.rpcs.translate_batch import translate_batch
 from dragoman_server.rpcs.translate_text import translate_text
 from dragoman_server.rpcs.work import Backend, Context
@@ -51,6 +54,12 @@ class TranslationService(TranslationServiceServicer):
     ) -> TranslateTextResponse:
         """Translates the request's texts; the whole call succeeds or fails."""
         return await translate_text(self._backend, request, context)
+
+    def StreamTranslateText(  # noqa: N802 (as the contract spells it)
+        self, request: StreamTranslateTextRequest, context: Context
+    ) -> AsyncIterator[StreamTranslateTextResponse]:
+        """Yields what is sure of a text's translation as soon as it is, and last the whole translation."""
+        return stream_translate_text(self._backend, request, context)
 
     def TranslateBatch(  # noqa: N802 (as the contract spells it)
         self, request_iterator: AsyncIterator[TranslateBatchRequest], context: Context

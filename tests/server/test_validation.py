@@ -16,19 +16,26 @@ from dragoman.v1 import (
     AttentionKind,
     AttentionLevel,
     AttentionReduction,
+    BatchItem,
     DumpAttentionRequest,
     ListModelsRequest,
     ScoreTextRequest,
+    StreamTranslateTextRequest,
     TensorType,
     TextSplit,
+    TranslateBatchRequest,
     TranslateTextRequest,
 )
 from dragoman_model.options import DecodingOptions
 from dragoman_server.errors import InvalidArgumentError, RequestError, UnsupportedError
 from dragoman_server.limits import CallLimits
 from dragoman_server.validation import (
+    validate_batch_item,
     validate_dump_attention,
+    validate_later_batch,
     validate_score_text,
+    validate_stream_translate_text,
+    validate_translate_batch,
     validate_translate_text,
 )
 
@@ -36,7 +43,12 @@ LIMITS = CallLimits(
     max_text_count=3, max_text_characters=10, max_beam_size=6, max_num_hypotheses=5, max_sentence_rows=6
 )
 
-TRANSLATING = ("TranslateTextRequest", "DumpAttentionRequest")  # those with decoding options
+WRITING = (
+    "TranslateTextRequest",
+    "StreamTranslateTextRequest",
+    "TranslateBatchRequest",
+)  # with an output of their own
+TRANSLATING = (*WRITING, "DumpAttentionRequest")  # those with decoding options
 
 # Options, each with what lets it be as it is: its own path comes last.
 _OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -75,6 +87,18 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("DumpAttentionRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("DumpAttentionRequest.translation", "", "translation", ""),
     ("DumpAttentionRequest.translation", "c", "split", False),
+    ("StreamTranslateTextRequest.text", "b", "text", "b"),
+    ("StreamTranslateTextRequest.model", "en-de", "model.name", "en-de"),
+    ("StreamTranslateTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
+    ("StreamTranslateTextRequest.target_language_code", "de", "model.target_language", "de"),
+    ("StreamTranslateTextRequest.output.include_tokens", True, "include_tokens", True),
+    ("StreamTranslateTextRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
+    ("StreamTranslateTextRequest.target_prefix", "Das", "target_prefix", "Das"),
+    ("TranslateBatchRequest.model", "en-de", "model.name", "en-de"),
+    ("TranslateBatchRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
+    ("TranslateBatchRequest.target_language_code", "de", "model.target_language", "de"),
+    ("TranslateBatchRequest.output.include_tokens", True, "include_tokens", True),
+    ("TranslateBatchRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("ScoreTextRequest.items.text", "b", "texts", ("b",)),
     ("ScoreTextRequest.items.translation", "b", "translations", ("b",)),
     ("ScoreTextRequest.model", "en-de", "model.name", "en-de"),
@@ -83,8 +107,11 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
 ]
 
 NOT_YET: list[tuple[str, Any]] = [
-    ("TranslateTextRequest.output.include_alignments", True),
-    ("TranslateTextRequest.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED),
+    *((f"{request}.output.include_alignments", True) for request in WRITING),
+    *(
+        (f"{request}.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED)
+        for request in WRITING
+    ),
     ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_ENCODER_SELF]),
     ("DumpAttentionRequest.selection.layers", [0]),
     ("DumpAttentionRequest.selection.heads", [1]),
@@ -134,23 +161,39 @@ INVALID: list[tuple[str, Any]] = [
     ("DumpAttentionRequest.selection.layers", [-1]),
     ("DumpAttentionRequest.selection.tensor_type", 99),
     ("DumpAttentionRequest.selection.top_k", 0),
+    ("StreamTranslateTextRequest.text", "a" * 11),
+    ("StreamTranslateTextRequest.target_prefix", "a" * 11),
+    ("StreamTranslateTextRequest.source_language_code", "en_GB"),
+    ("StreamTranslateTextRequest.split", 99),
+    ("StreamTranslateTextRequest.output.alignment_method", 99),
+    ("TranslateBatchRequest.target_language_code", "en_GB"),
+    ("TranslateBatchRequest.split", 99),
+    ("TranslateBatchRequest.output.alignment_method", 99),
     ("ScoreTextRequest.items.text", "a" * 11),
     ("ScoreTextRequest.items.translation", "a" * 11),
     ("ScoreTextRequest.source_language_code", "en_GB"),
     ("ScoreTextRequest.target_language_code", "?"),
 ]  # fmt: skip
 
-# Paging is tested with the catalogue.
-ELSEWHERE = {"ListModelsRequest.page_size", "ListModelsRequest.page_token"}
+# Paging is tested with the catalogue; what becomes of a stream's items, with the real server, and below.
+ELSEWHERE = {
+    "ListModelsRequest.page_size",
+    "ListModelsRequest.page_token",
+    *(f"TranslateBatchRequest.items.{name}" for name in ("id", "text", "target_prefix")),
+}
 
 
 REQUESTS: dict[str, Any] = {
     "TranslateTextRequest": TranslateTextRequest(texts=["a"]),
+    "StreamTranslateTextRequest": StreamTranslateTextRequest(text="a"),
+    "TranslateBatchRequest": TranslateBatchRequest(items=[{"id": "1", "text": "a"}]),
     "DumpAttentionRequest": DumpAttentionRequest(text="a"),
     "ScoreTextRequest": ScoreTextRequest(items=[{"text": "a", "translation": "a"}]),
 }
 VALIDATE: dict[str, Any] = {
     "TranslateTextRequest": validate_translate_text,
+    "StreamTranslateTextRequest": validate_stream_translate_text,
+    "TranslateBatchRequest": validate_translate_batch,
     "DumpAttentionRequest": validate_dump_attention,
     "ScoreTextRequest": validate_score_text,
 }
@@ -352,3 +395,35 @@ def test_a_list_that_is_far_too_long_is_refused_as_a_whole(path: str, value: Any
     with pytest.raises(InvalidArgumentError) as caught:
         validate(request_with(path, value))
     assert [violation.field for violation in caught.value.violations] == [path.partition(".")[2]]
+
+
+@pytest.mark.parametrize(
+    ("item", "field"),
+    [
+        ({"id": "x" * 129}, "id"),
+        ({"id": "ä" * 65}, "id"),  # of two bytes each
+        ({"text": "a" * 11}, "text"),
+        ({"target_prefix": "a" * 11}, "target_prefix"),
+    ],
+)
+def test_an_item_at_fault_is_refused_by_its_field(item: dict[str, str], field: str):
+    validate_batch_item(BatchItem(id="x" * 128, text="a" * 10, target_prefix="a" * 10), LIMITS)
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate_batch_item(BatchItem(**item), LIMITS)
+    assert violated(caught.value) == field
+
+
+def test_a_later_message_holds_items_alone():
+    items = [{"id": "1", "text": "a"}]
+    validate_later_batch(TranslateBatchRequest(items=items))
+    for descriptor in TranslateBatchRequest.DESCRIPTOR.fields:
+        if descriptor.name == "items":
+            continue
+        request = TranslateBatchRequest(items=items)
+        if descriptor.message_type is not None:
+            getattr(request, descriptor.name).SetInParent()
+        else:
+            setattr(request, descriptor.name, 1 if descriptor.enum_type is not None else "en")
+        with pytest.raises(InvalidArgumentError, match="first message") as caught:
+            validate_later_batch(request)
+        assert violated(caught.value) == descriptor.name

@@ -59,7 +59,12 @@ class Backend:
 
 
 def new_call(
-    work: Sequence[Work], served: ServedModel, context: Context, *, stream: int | None = None
+    work: Sequence[Work],
+    served: ServedModel,
+    context: Context,
+    *,
+    stream: int | None = None,
+    reports_progress: bool = False,
 ) -> Call:
     """Returns the present call's work with its deadline.
 
@@ -68,6 +73,7 @@ def new_call(
         served: The model.
         context: gRPC's, of the call.
         stream: Names the bulk stream that this is an item of, which arrives only now.
+        reports_progress: What is sure is said while the translations are written.
     """
     record = current_call.get()
     remaining = context.time_remaining()
@@ -75,6 +81,7 @@ def new_call(
         work=tuple(work),
         arrived=record.arrived if stream is None else served.engine.clock(),
         stream=stream,
+        reports_progress=reports_progress,
         deadline=None if remaining is None else served.engine.clock() + remaining,
         request_id=record.request_id,
     )
