@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, RowSearch
-from dragoman_model.cache import DecoderCache
 from dragoman_model.groups import BeamGroup, Group, RowGroup
-from dragoman_model.layers import joined
+from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.plan import (
     AttentionOutput,
     BatchOutput,
@@ -42,6 +41,7 @@ class RunningBatch:
 
     def __init__(self, transformer: Transformer) -> None:
         self._transformer = transformer.eval()
+        self._model = InferenceModel(transformer)
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
 
@@ -77,15 +77,12 @@ class RunningBatch:
 
     def _prefill(self, sequences: SequenceOf[Sequence], failed: list[FailedSentence]) -> PhaseStats:
         started = time.perf_counter()
-        src_ids = pad_ids([sequence.source_ids for sequence in sequences], self._config.pad_id).to(
-            self._transformer.device
-        )
-        cache = self._transformer.prefill(src_ids, self._transformer.source_mask(src_ids))
+        encoded = self._model.encode([sequence.source_ids for sequence in sequences])
         by_kind: dict[_Kind, list[int]] = {}
         for index, sequence in enumerate(sequences):
             by_kind.setdefault(_kind(sequence), []).append(index)
         for kind, indices in by_kind.items():
-            group = self._start(kind, sequences, cache, indices, failed)
+            group = self._start(kind, sequences, encoded, indices, failed)
             if group is None:
                 continue
             if kind in self._groups:
@@ -93,17 +90,17 @@ class RunningBatch:
             else:
                 self._groups[kind] = group
         real = sum(len(sequence.source_ids) for sequence in sequences)
-        return PhaseStats(time.perf_counter() - started, len(sequences), real, src_ids.numel() - real)
+        return PhaseStats(time.perf_counter() - started, len(sequences), real, 0)
 
     def _start(
         self,
         kind: _Kind,
         sequences: SequenceOf[Sequence],
-        cache: DecoderCache,
+        encoded: EncodedSources,
         indices: list[int],
         failed: list[FailedSentence],
     ) -> Group[Any] | None:
-        """Returns a group of the sequences at ``indices``, each a row of ``cache``; None where not one can start."""
+        """Returns a group of the sequences at ``indices``, of those encoded; None where not one can start."""
         has_beams, width, _ = kind
         searches: list[Any] = []
         rows: list[int] = []
@@ -117,8 +114,7 @@ class RunningBatch:
                 failed.append(FailedSentence(sequences[index].id, error))
         if not searches:
             return None
-        if width > 1 or len(rows) < cache.num_rows:
-            cache = cache.at_step_zero(torch.tensor(rows, device=self._transformer.device), width)
+        cache = self._model.start(encoded, rows, width)
         return (BeamGroup if has_beams else RowGroup)(self._config, cache, searches)
 
     def _step(
@@ -126,8 +122,8 @@ class RunningBatch:
     ) -> tuple[list[FinishedSentence], PhaseStats]:
         started = time.perf_counter()
         sizes = [group.cache.num_rows for group in groups]
-        last_ids = joined([group.last_ids for group in groups])
-        logits = self._transformer.step(last_ids, *(group.cache for group in groups))  # (B, V)
+        last_ids = groups[0].last_ids if len(groups) == 1 else torch.cat([group.last_ids for group in groups])
+        logits = self._model.step(last_ids, *(group.cache for group in groups))  # (B, V)
         finished = []
         for group, rows in zip(groups, logits.split(sizes), strict=True):
             group.advance(rows)

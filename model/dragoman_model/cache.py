@@ -1,199 +1,255 @@
 """What the decoder keeps between steps, so that a step costs one position.
 
-Shapes: N sentences, W rows of each sentence, R rows (N × W), S source length, T steps so far, C capacity in steps, H heads,
-K head width, L layers. Masks are bool, True = may attend.
+Rows stand in slots of buffers that have room for more. A row that joins takes the next slot, the last rows move into the
+slots of those that leave, and nothing else is copied. What a step reads is a view.
+
+Shapes: N sentences, W rows of each sentence, R rows (N × W), S source length, T steps so far, C columns, H heads, K head
+width, L layers. Columns are steps or source positions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dragoman_model.errors import CacheFullError
 
-# Columns are added this many at a time: few re-allocations for a long sentence, little waste for a short one.
-_GROWTH_STEPS = 16
+# Columns come in multiples of this. Attention over them then adds up in the same order however many of them are padding,
+# so that a row's numbers don't depend on its neighbours' lengths, and the kernels meet no odd ends.
+COLUMN_BLOCK = 16
 
 
-class SentenceCache:
-    """Cross-attention keys and values, computed once from each source however many rows translate it.
+class KeyValueCache:
+    """Keys and values of rows that each use as many columns as they need.
 
     Attributes:
-        keys_values: (L, 2, N, H, S, K).
-        source_mask: True at real source positions, (N, S).
+        lengths: Columns that each row uses, known without asking the device.
     """
 
-    def __init__(self, keys_values: Tensor, source_mask: Tensor) -> None:
-        self.keys_values = keys_values
-        self.source_mask = source_mask
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        head_width: int,
+        *,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Starts without rows."""
+        self.lengths: list[int] = []
+        # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
+        self._buffer = torch.zeros(
+            (num_layers, 2, 0, num_heads, COLUMN_BLOCK, head_width), device=device, dtype=dtype
+        )
+        # In float32 at least, as the scores are, however small the weights: 0 where a row has a column, −∞ elsewhere.
+        self._mask = torch.empty(
+            (0, COLUMN_BLOCK), device=device, dtype=torch.promote_types(dtype, torch.float32)
+        )
+        self._views: tuple[list[tuple[Tensor, Tensor]], Tensor] | None = None
+        self._num_columns = COLUMN_BLOCK
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held now."""
+        return len(self.lengths)
 
     @property
     def num_columns(self) -> int:
-        """Source columns S, padding included."""
-        return self.source_mask.size(1)
+        """Columns that a step reads, padding included."""
+        return self._num_columns
 
-    def select(self, sentences: Tensor) -> SentenceCache:
-        """Returns ``sentences``, indices in the new order, without columns that none of them uses."""
-        mask = self.source_mask[sentences]
-        num_columns = int(mask.sum(1).max()) if len(sentences) else 0  # padding stands at the end
-        keys_values = self.keys_values[..., :num_columns, :].index_select(2, sentences)
-        return SentenceCache(keys_values, mask[:, :num_columns])
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Returns a layer's keys, transposed for the product, (R × H, K, C), and its values, (R × H, C, K); views."""
+        return self._current_views()[0][index]
 
-    def concatenate(self, other: SentenceCache) -> SentenceCache:
-        """Returns the sentences of both, padded to the longer source."""
-        columns = max(self.num_columns, other.num_columns)
-        return SentenceCache(
-            torch.cat([_pad_columns(c.keys_values, columns) for c in (self, other)], dim=2),
-            torch.cat(
-                [F.pad(c.source_mask, (0, columns - c.num_columns), value=False) for c in (self, other)]
-            ),
-        )
+    def mask(self) -> Tensor:
+        """Returns what is added to the scores of each row, 0 or −∞, (R, 1, 1, C); a view."""
+        return self._current_views()[1]
 
+    def add_rows(self, count: int, columns: int) -> None:
+        """Adds rows that use no column yet, and makes room for so many columns."""
+        first = self.num_rows
+        self.lengths += [0] * count
+        self.make_room(columns)
+        self._mask[first : self.num_rows] = -torch.inf
+        self._views = None
 
-class RowCache:
-    """Self-attention keys and values of rows that may each have come a different number of steps.
+    def make_room(self, columns: int) -> None:
+        """Has every step read so many columns at least, rounded up to whole blocks."""
+        self._num_columns = max(_whole_blocks(columns), self._num_columns)
+        rows_there, columns_there = self._mask.shape
+        if self.num_rows <= rows_there and self._num_columns <= columns_there:
+            return
+        # Twice what was there, so that growing by one at a time copies little; the first rows come as they are.
+        rows = rows_there if self.num_rows <= rows_there else max(self.num_rows, 2 * rows_there)
+        columns = columns_there
+        if self._num_columns > columns_there:
+            columns = max(self._num_columns, _whole_blocks(columns_there * 3 // 2))
+        self._resize(rows, columns)
 
-    They gain one column a step, written at each row's own length.
+    def fill(self, rows: Tensor, columns: Tensor, keys_values: Tensor) -> None:
+        """Writes keys and values of all layers at (row, column) pairs, P of them, and lets the rows attend to them.
 
-    Attributes:
-        lengths: Steps that each row has behind it, (R,).
-        max_length: Steps that a row may take at most.
-    """
+        Args:
+            rows: (P,).
+            columns: (P,).
+            keys_values: (P, L, 2, H, K).
+        """
+        self._buffer[:, :, rows, :, columns] = keys_values
+        self._mask[rows, columns] = 0.0
 
-    def __init__(self, keys_values: Tensor, max_length: int) -> None:
-        """Starts every row at step 0, with room for what ``keys_values``, (L, 2, R, H, C, K), has columns for."""
-        self.max_length = max_length
-        self.lengths = torch.zeros(keys_values.size(2), dtype=torch.long, device=keys_values.device)
-        self._keys_values = keys_values
-        self._num_steps = 0  # the longest row's, known without asking the device
-        self._is_even = True  # every row has come as far as the longest
-
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes one step's keys and values of a layer behind each row's own and returns all so far.
+    def write(self, layer: int, places: tuple[Tensor, Tensor] | int, keys_values: Tensor) -> None:
+        """Writes one new column of each row.
 
         Args:
             layer: Decoder layer, from 0.
-            keys: New keys, (R, H, 1, K).
-            values: New values, (R, H, 1, K).
-
-        Returns:
-            Keys and values, each (R, H, T, K), T = the longest row's steps with this one; views, valid until the next
-            call. Columns past a row's own length are masked by `mask`.
-
-        Raises:
-            CacheFullError: A row already holds ``max_length`` steps.
+            places: Where: (rows, columns), or one column for all.
+            keys_values: (R, 2, H, K).
         """
-        self._ensure_capacity(self._num_steps + 1)
-        if self._is_even:  # a plain copy is several times as fast as one by index
-            self._keys_values[layer, 0, :, :, self._num_steps] = keys[:, :, 0]
-            self._keys_values[layer, 1, :, :, self._num_steps] = values[:, :, 0]
+        if isinstance(places, int):  # a plain copy is several times as fast as one by index
+            self._buffer[layer, :, : self.num_rows, :, places] = keys_values.transpose(0, 1)
         else:
-            rows = torch.arange(len(self.lengths), device=self.lengths.device)
-            self._keys_values[layer, 0, rows, :, self.lengths] = keys[:, :, 0]
-            self._keys_values[layer, 1, rows, :, self.lengths] = values[:, :, 0]
-        held = self._keys_values[layer, :, :, :, : self._num_steps + 1]  # (2, R, H, T, K)
-        return held[0], held[1]
+            rows, columns = places
+            self._buffer[layer][:, rows, :, columns] = keys_values
 
-    def mask(self) -> Tensor:
-        """Returns which cached steps each row may attend to in this step, its new one included, (R, 1, 1, T)."""
-        columns = torch.arange(self._num_steps + 1, device=self.lengths.device)
-        return (columns <= self.lengths[:, None])[:, None, None]
+    def open_columns(self, places: tuple[Tensor, Tensor] | int) -> None:
+        """Lets each row attend to one new column: ``places`` as in `write`."""
+        if isinstance(places, int):
+            self._mask[: self.num_rows, places] = 0.0
+        else:
+            self._mask[places] = 0.0
 
-    def advance(self) -> None:
-        """Counts the step whose keys and values every layer has appended."""
-        self.lengths = self.lengths + 1
-        self._num_steps += 1
+    def append(self, other: KeyValueCache) -> None:
+        """Takes the rows of ``other`` behind its own."""
+        first, columns = self.num_rows, other._num_columns
+        self.add_rows(other.num_rows, columns)
+        self.lengths[first:] = other.lengths
+        self._buffer[:, :, first : self.num_rows, :, :columns] = other._buffer[
+            :, :, : other.num_rows, :, :columns
+        ]
+        self._mask[first : self.num_rows, :columns] = other._mask[: other.num_rows, :columns]
 
-    def copy(self, sources: Tensor, targets: Tensor) -> None:
-        """Overwrites rows ``targets`` with what rows ``sources``, at the same step, held before the call."""
-        held = self._keys_values[..., : self._num_steps, :]
-        held.index_copy_(2, targets, held.index_select(2, sources))
+    def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Overwrites rows ``targets`` with what rows ``sources`` held before the call."""
+        if not sources:
+            return
+        device = self._buffer.device
+        from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=device)
+        held = self._buffer[..., : self._num_columns, :]
+        held.index_copy_(2, to_rows, held.index_select(2, from_rows))
+        self._mask.index_copy_(0, to_rows, self._mask.index_select(0, from_rows))
+        moved = [self.lengths[source] for source in sources]
+        for target, length in zip(targets, moved, strict=True):
+            self.lengths[target] = length
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps only ``rows``, indices in the new order, and lets go of columns that no row left uses."""
-        self.lengths = self.lengths[rows]
-        self._num_steps = int(self.lengths.max()) if len(rows) else 0
-        self._is_even |= len(rows) <= 1
-        # With the room for the next steps, so that they needn't make it.
-        self._keys_values = self._keys_values[..., : self._capacity(self._num_steps), :].index_select(2, rows)
+    def select(self, rows: Sequence[int]) -> None:
+        """Keeps only ``rows``, in the new order; each that stays in its slot costs nothing."""
+        if len(rows) > self.num_rows:
+            self.add_rows(len(rows) - self.num_rows, 0)
+        moves = [(source, target) for target, source in enumerate(rows) if source != target]
+        self.copy_rows([source for source, _ in moves], [target for _, target in moves])
+        del self.lengths[len(rows) :]
+        self._num_columns = _whole_blocks(max(self.lengths, default=0))
+        if self._mask.size(1) >= 4 * self._num_columns + COLUMN_BLOCK:  # a very long row has left
+            self._resize(self._mask.size(0), 2 * self._num_columns)
+        self._views = None
 
-    def concatenate(self, other: RowCache) -> None:
-        """Takes the rows of ``other`` behind its own; shorter ones are padded and masked."""
-        steps = max(self._num_steps, other._num_steps)
-        columns = self._capacity(steps)
-        self._keys_values = torch.cat(
-            [_pad_columns(c._keys_values[..., : c._num_steps, :], columns) for c in (self, other)], dim=2
-        )
-        self.lengths = torch.cat((self.lengths, other.lengths))
-        self._is_even &= other._is_even and self._num_steps == other._num_steps
-        self._num_steps = steps
+    def _resize(self, rows: int, columns: int) -> None:
+        num_layers, _, old_rows, num_heads, old_columns, head_width = self._buffer.shape
+        buffer = self._buffer.new_zeros((num_layers, 2, rows, num_heads, columns, head_width))
+        mask = self._mask.new_full((rows, columns), -torch.inf)
+        kept_rows, kept_columns = min(rows, old_rows), min(columns, old_columns)
+        buffer[:, :, :kept_rows, :, :kept_columns] = self._buffer[:, :, :kept_rows, :, :kept_columns]
+        mask[:kept_rows, :kept_columns] = self._mask[:kept_rows, :kept_columns]
+        self._buffer, self._mask, self._views = buffer, mask, None
 
-    def _ensure_capacity(self, steps: int) -> None:
-        if steps > self.max_length:
-            raise CacheFullError(f"the cache holds {self.max_length} steps already, its limit")
-        if steps > self._keys_values.size(-2):
-            self._keys_values = _pad_columns(self._keys_values, self._capacity(steps))
-
-    def _capacity(self, steps: int) -> int:
-        """Returns how many columns to hold for so many steps, so that there is room for one more and some."""
-        return min((steps // _GROWTH_STEPS + 1) * _GROWTH_STEPS, self.max_length)
+    def _current_views(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        if self._views is None or self._views[1].size(-1) != self._num_columns:
+            held = self._buffer[:, :, : self.num_rows, :, : self._num_columns].flatten(
+                2, 3
+            )  # (L, 2, R × H, C, K)
+            layers = [(keys.transpose(1, 2), values) for keys, values in held]
+            self._views = layers, self._mask[: self.num_rows, None, None, : self._num_columns]
+        return self._views
 
 
 class DecoderCache:
     """What is kept of sentences with W rows each; the rows of a sentence stand together.
 
-    Sentences join (`concatenate`) and leave (`select`) between steps.
+    Sentences join (`concatenate`) and leave (`select`) between steps. Self-attention keys and values gain one column a
+    step, written at each row's own length, since rows may have come a different number of steps.
 
     Attributes:
-        sentences: Of each sentence, once.
-        rows: Of each row.
+        sentences: Cross-attention keys and values, once for each sentence however many rows translate it.
+        rows: Self-attention keys and values of each row.
         width: Rows W of each sentence.
+        max_length: Steps that a row may take at most.
     """
 
-    def __init__(self, sentences: SentenceCache, max_length: int, *, width: int = 1) -> None:
-        """Starts every row at step 0.
-
-        Args:
-            sentences: What the encoder's output gave.
-            max_length: Steps that a row may take at most.
-            width: Rows of each sentence.
-        """
-        num_layers, _, num_sentences, num_heads, _, head_width = sentences.keys_values.shape
-        shape = (num_layers, 2, num_sentences * width, num_heads, 0, head_width)
+    def __init__(
+        self, sentences: KeyValueCache, rows: KeyValueCache, max_length: int, *, width: int = 1
+    ) -> None:
         self.sentences = sentences
-        self.rows = RowCache(sentences.keys_values.new_zeros(shape), max_length)
+        self.rows = rows
         self.width = width
+        self.max_length = max_length
 
     @property
     def num_rows(self) -> int:
         """Rows R held now."""
-        return len(self.rows.lengths)
+        return self.rows.num_rows
 
-    def cross(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Returns a layer's cross-attention keys and values, each (N, H, S, K)."""
-        return self.sentences.keys_values[layer, 0], self.sentences.keys_values[layer, 1]
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.rows.mask().device
 
-    def cross_mask(self) -> Tensor:
-        """Returns which source positions each sentence's rows may attend to, (N, 1, 1, S)."""
-        return self.sentences.source_mask[:, None, None]
+    def begin_step(self) -> tuple[Tensor, Tensor] | int:
+        """Makes room for one more step of every row and returns where it goes, as `KeyValueCache.write` takes it.
 
-    def select(self, sentences: Tensor) -> None:
+        Raises:
+            CacheFullError: A row already holds ``max_length`` steps.
+        """
+        lengths = self.rows.lengths
+        longest = max(lengths)
+        if longest >= self.max_length:
+            raise CacheFullError(f"the cache holds {self.max_length} steps already, its limit")
+        self.rows.make_room(longest + 1)
+        places: tuple[Tensor, Tensor] | int = longest
+        if min(lengths) < longest:
+            columns = torch.tensor(lengths, device=self.device)
+            places = torch.arange(len(lengths), device=self.device), columns
+        self.rows.open_columns(places)
+        return places
+
+    def end_step(self) -> None:
+        """Counts the step whose keys and values every layer has written."""
+        self.rows.lengths = [length + 1 for length in self.rows.lengths]
+
+    def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Overwrites rows ``targets`` with what rows ``sources``, at the same step, held before the call."""
+        self.rows.copy_rows(sources, targets)
+
+    def select(self, sentences: Sequence[int]) -> None:
         """Keeps only ``sentences``, indices in the new order, with all their rows."""
-        self.sentences = self.sentences.select(sentences)
-        rows = sentences[:, None] * self.width + torch.arange(self.width, device=sentences.device)
-        self.rows.select(rows.flatten())
+        self.sentences.select(sentences)
+        self.rows.select([sentence * self.width + row for sentence in sentences for row in range(self.width)])
 
     def concatenate(self, other: DecoderCache) -> None:
         """Takes the sentences of ``other``, of the same width, behind its own."""
         assert other.width == self.width
-        self.sentences = self.sentences.concatenate(other.sentences)
-        self.rows.concatenate(other.rows)
-
-    def at_step_zero(self, sentences: Tensor, width: int) -> DecoderCache:
-        """Returns a new cache of some ``sentences``, by index, each with ``width`` rows that have yet to take a step."""
-        return DecoderCache(self.sentences.select(sentences), self.rows.max_length, width=width)
+        self.sentences.append(other.sentences)
+        self.rows.append(other.rows)
 
 
-def _pad_columns(keys_values: Tensor, columns: int) -> Tensor:
-    return F.pad(keys_values, (0, 0, 0, columns - keys_values.size(-2)))
+def least_moves(kept: Sequence[int]) -> list[int]:
+    """Returns which slots are kept, in the order that moves the fewest: the last fill the gaps."""
+    held = set(kept)
+    behind = [slot for slot in kept if slot >= len(kept)]
+    return [slot if slot in held else behind.pop() for slot in range(len(kept))]
+
+
+def _whole_blocks(columns: int) -> int:
+    return max(-(-columns // COLUMN_BLOCK), 1) * COLUMN_BLOCK

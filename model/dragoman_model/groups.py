@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, Candidate, RowSearch
-from dragoman_model.cache import DecoderCache
+from dragoman_model.cache import DecoderCache, least_moves
 from dragoman_model.config import ModelConfig
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
 from dragoman_model.plan import FailedSentence, FinishedSentence, Progress
@@ -35,7 +35,7 @@ class Group(ABC, Generic[Search]):
     def __init__(self, config: ModelConfig, cache: DecoderCache, searches: list[Search]) -> None:
         self.cache = cache
         self.searches: list[Search] = searches
-        device = cache.rows.lengths.device
+        device = cache.device
         self.last_ids = torch.full((cache.num_rows,), config.decoder_start_id, device=device)
         self._eos_id = config.eos_id
         self._is_constrained = any(is_constrained(search.sequence) for search in searches)
@@ -92,8 +92,9 @@ class Group(ABC, Generic[Search]):
     def _keep(self, sentences: list[int]) -> None:
         if len(sentences) == len(self.searches):
             return
+        sentences = least_moves(sentences)
+        self.cache.select(sentences)
         indices = torch.tensor(sentences, dtype=torch.long, device=self.last_ids.device)
-        self.cache.select(indices)
         self.last_ids = self.last_ids.view(-1, self.cache.width)[indices].flatten()
         self.searches = [self.searches[index] for index in sentences]
         self._is_constrained = any(is_constrained(search.sequence) for search in self.searches)
@@ -179,8 +180,7 @@ class BeamGroup(Group[BeamSearch]):
                 continue
             moves += [(first_row + source, first_row + target) for source, target in moved]
         if moves:
-            sources, targets = torch.tensor(moves, device=device).unbind(1)
-            self.cache.rows.copy(sources, targets)
+            self.cache.copy_rows([source for source, _ in moves], [target for _, target in moves])
         ended = [0] * self.cache.width  # of no use: these rows are about to leave
         self.last_ids = torch.tensor(
             [

@@ -1,21 +1,17 @@
 """The blocks of the encoder and of the decoder.
 
-Shapes: B batch, S source length, T target length, D width, F feed-forward. In a step B rows are groups of R rows, N
-sentences of W rows each; H heads, K head width. Masks are bool, True = may attend.
+Shapes: B batch, S source length, T target length, D width, F feed-forward, H heads. Masks are bool, True = may attend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman_model.attention import MultiHeadAttention, fused_attention
-from dragoman_model.cache import DecoderCache
+from dragoman_model.attention import MultiHeadAttention
 from dragoman_model.config import ModelConfig
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -48,11 +44,11 @@ class FeedForward(nn.Module):
         super().__init__()
         self.in_proj = nn.Linear(config.d_model, config.d_ff)
         self.out_proj = nn.Linear(config.d_ff, config.d_model)
-        self._activation = _ACTIVATIONS[config.activation]
+        self.activation = _ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the block's output for ``x``, both (…, D)."""
-        return self.out_proj(self._activation(self.in_proj(x)))
+        return self.out_proj(self.activation(self.in_proj(x)))
 
 
 class Residual(nn.Module):
@@ -136,70 +132,6 @@ class DecoderLayer(nn.Module):
             x, lambda h: _recorded(cross_record, self.cross_attention, h, memory, cross_mask)
         )
         return self.feed_forward_residual(x, self.feed_forward)
-
-    def step(self, x: Tensor, groups: SequenceOf[StepGroup], layer: int) -> Tensor:
-        """Returns the layer's output for one new position a row, (B, 1, D), and appends to the caches.
-
-        All rows go through the projections together; attention runs group by group.
-
-        Args:
-            x: (B, 1, D).
-            groups: The rows, in order; their caches hold this layer's keys and values under index ``layer``.
-            layer: This layer's index, from 0.
-        """
-        sizes = [group.cache.num_rows for group in groups]
-
-        def attend_to_steps(h: Tensor) -> Tensor:
-            attention = self.self_attention
-            queries = parted(attention.project_queries(h), sizes)
-            keys, values = (parted(projected, sizes) for projected in attention.project_keys_values(h))
-            heads = [
-                fused_attention(q, *group.cache.rows.append(layer, k, v), group.self_mask)
-                for group, q, k, v in zip(groups, queries, keys, values, strict=True)
-            ]
-            return attention.merge_heads(joined(heads))
-
-        def attend_to_source(h: Tensor) -> Tensor:
-            attention = self.cross_attention
-            heads = []
-            for group, q in zip(groups, parted(attention.project_queries(h), sizes), strict=True):
-                # The rows of a sentence are so many queries to the same keys: (N, H, W, K).
-                width = group.cache.width
-                if width > 1:
-                    q = q.unflatten(0, (-1, width)).squeeze(3).transpose(1, 2)
-                out = fused_attention(q, *group.cache.cross(layer), group.cross_mask)
-                if width > 1:
-                    out = out.transpose(1, 2).flatten(0, 1).unsqueeze(2)
-                heads.append(out)  # (R, H, 1, K)
-            return attention.merge_heads(joined(heads))
-
-        x = self.self_attention_residual(x, attend_to_steps)
-        x = self.cross_attention_residual(x, attend_to_source)
-        return self.feed_forward_residual(x, self.feed_forward)
-
-
-class StepGroup(NamedTuple):
-    """Rows of a step whose sentences have one width.
-
-    Attributes:
-        cache: What they keep.
-        self_mask: Which of its steps each row may attend to, (R, 1, 1, T).
-        cross_mask: Which source positions each sentence's rows may attend to, (N, 1, 1, S).
-    """
-
-    cache: DecoderCache
-    self_mask: Tensor
-    cross_mask: Tensor
-
-
-def parted(rows: Tensor, sizes: SequenceOf[int]) -> SequenceOf[Tensor]:
-    """Returns rows in parts of the given sizes: `joined` undone."""
-    return (rows,) if len(sizes) == 1 else rows.split(sizes)
-
-
-def joined(parts: SequenceOf[Tensor]) -> Tensor:
-    """Returns rows one part behind the other, without a copy where there is one part."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _recorded(

@@ -6,18 +6,15 @@ Shapes: B batch, S source length, T target length, D width, V vocabulary. Masks 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dragoman_model.attention import causal_mask
-from dragoman_model.cache import DecoderCache, SentenceCache
 from dragoman_model.config import ModelConfig
-from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer, StepGroup, joined
+from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer
 from dragoman_model.positions import sinusoidal_positions
 
 
@@ -39,7 +36,7 @@ class AttentionRecord:
 class Transformer(nn.Module):
     """Reads a source sentence and writes its translation, one token a step.
 
-    `encode` and `decode` see whole sequences, for training and for attention; `prefill` and `step` write with a cache.
+    `encode` and `decode` see whole sequences, for training and for attention; `inference.py` writes with a cache.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -125,42 +122,6 @@ class Transformer(nn.Module):
     def project(self, states: Tensor) -> Tensor:
         """Returns the logits, (…, V), of decoder outputs, (…, D)."""
         return F.linear(states, self.output_weight, self.output_bias)
-
-    def prefill(self, src_ids: Tensor, src_mask: Tensor) -> DecoderCache:
-        """Encodes sources and returns a cache that holds their cross-attention keys and values, one row each, at step 0.
-
-        Args:
-            src_ids: (B, S).
-            src_mask: (B, S).
-        """
-        memory = self.encode(src_ids, src_mask)
-        projected = [
-            torch.stack(layer.cross_attention.project_keys_values(memory)) for layer in self._decoder_layers()
-        ]
-        return DecoderCache(SentenceCache(torch.stack(projected), src_mask), self.config.max_target_length)
-
-    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
-        """Returns the logits of each row's next token, (B, V), and counts the step in the caches.
-
-        Args:
-            token_ids: The token each row reads: the start token at step 0, then what it wrote last, (B,).
-            caches: One or more, each with sentences of one width; their rows, one cache after the other, are the B rows.
-
-        Raises:
-            CacheFullError: A row has taken the model's ``max_target_length`` steps.
-        """
-        groups = [StepGroup(cache, cache.rows.mask(), cache.cross_mask()) for cache in caches]
-        lengths = joined([cache.rows.lengths for cache in caches])
-        positions = self.positions[lengths.clamp(max=len(self.positions) - 1)]
-        x = self._embed(self.target_embedding, token_ids[:, None], positions[:, None])  # (B, 1, D)
-        for index, layer in enumerate(self._decoder_layers()):
-            x = layer.step(x, groups, index)
-        for cache in caches:
-            cache.rows.advance()
-        return self.project(self.decoder_norm(x)[:, 0])
-
-    def _decoder_layers(self) -> Iterable[DecoderLayer]:
-        return cast(Iterable[DecoderLayer], self.decoder)
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:
         return self.embedding_dropout(embedding(token_ids) * self._embedding_scale + positions)

@@ -221,7 +221,7 @@ class Translator:
     """Translates texts in this process, many sentences at once."""
 
     def __init__(self, model: LoadedModel, *, max_batch_size: int = 64) -> None:
-        """Takes a model.
+        """Takes a model, with its weights as they are now.
 
         Args:
             model: From `load_model`.
@@ -231,6 +231,7 @@ class Translator:
             raise ValueError(f"max_batch_size is {max_batch_size}; it must be 1 or more")
         self._model = model
         self._max_batch_size = max_batch_size
+        self._batch = RunningBatch(model.transformer)
 
     def translate(
         self,
@@ -292,7 +293,8 @@ class Translator:
         Longest first: rows of like length run together, and the long ones do not stand alone at the end.
         """
         options = (options or DecodingOptions()).with_seed()
-        batch = RunningBatch(self._model.transformer)
+        batch = self._batch
+        batch.clear()  # should an earlier call have failed
         max_sentences = max(1, self._max_batch_size // options.num_rows)
         waiting = sorted(range(len(sources)), key=lambda index: len(sources[index]))
         results: dict[int, tuple[Hypothesis, ...]] = {}

@@ -379,12 +379,12 @@ def test_rows_and_caches_of_a_finished_or_removed_sentence_are_gone(tiny_model, 
     )
     (group,) = batch._groups.values()
     assert batch.num_rows == group.cache.num_rows == 8
-    assert group.cache.sentences.keys_values.size(2) == 2  # once a sentence, not once a beam
-    assert group.cache.sentences.num_columns == len(long)
+    assert group.cache.sentences.num_rows == 2  # once a sentence, not once a beam
+    assert group.cache.sentences.lengths == [len(long), len(short)]
     batch.run(Plan(remove=(0,)))
     assert batch.num_rows == group.cache.num_rows == len(group.last_ids) == 4
-    assert group.cache.sentences.keys_values.size(2) == 1
-    assert group.cache.sentences.num_columns == len(short)
+    assert group.cache.sentences.num_rows == 1
+    assert group.cache.sentences.lengths == [len(short)]
     batch.run(Plan(remove=(1,)))
     assert batch.num_rows == batch.num_sentences == 0
     assert not batch._groups

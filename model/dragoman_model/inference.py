@@ -1,0 +1,333 @@
+"""The Transformer as it serves: the same weights laid out for generating, in flat functions.
+
+The modules of `transformer.py` are for training and for looking into; here projections that read the same input are one
+matrix product, 1/√d_k is folded into the queries' weights, sources are packed without padding, and a step costs as few calls
+as we know to make it.
+
+Shapes: P source tokens of all sentences, D width, V vocabulary, L layers, H heads, K head width. In a step R rows are N
+sentences of W rows each, C columns of the cache; one position a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dragoman_model.attention import MultiHeadAttention
+from dragoman_model.cache import DecoderCache, KeyValueCache
+from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from dragoman_model.linear import Map, fused, output_map
+from dragoman_model.transformer import Transformer
+
+
+class EncodedSources(NamedTuple):
+    """What the decoder needs of some sources.
+
+    Attributes:
+        keys_values: Cross-attention keys and values of every token, (P, L, 2, H, K), one sentence behind the other.
+        lengths: Tokens of each sentence.
+        padding: Tokens that may not be attended to, by place in ``keys_values``; as good as always none.
+    """
+
+    keys_values: Tensor
+    lengths: tuple[int, ...]
+    padding: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """Layer normalisation, or nothing."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class _FeedForward:
+    norm: _Norm
+    inner: Map  # with its activation
+    outer: Map
+
+
+@dataclass(frozen=True)
+class _EncoderLayer:
+    norm: _Norm
+    queries_keys_values: Map
+    out: Map
+    feed_forward: _FeedForward
+
+
+@dataclass(frozen=True)
+class _DecoderLayer:
+    self_norm: _Norm
+    queries_keys_values: Map
+    self_out: Map
+    cross_norm: _Norm
+    cross_queries: Map
+    cross_out: Map
+    feed_forward: _FeedForward
+
+
+class InferenceModel:
+    """Encodes sources and takes decoder steps, with a `Transformer`'s weights as they are when it is made."""
+
+    def __init__(self, transformer: Transformer) -> None:
+        config = transformer.config
+        self.config = config
+        self.device = transformer.device
+        self._dtype = transformer.positions.dtype
+        self._softmax_dtype = torch.promote_types(self._dtype, torch.float32)
+        self._positions = transformer.positions
+        self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+        self._source_embedding = transformer.source_embedding.weight.detach()
+        self._target_embedding = transformer.target_embedding.weight.detach()
+        self._pre_norm = config.norm == "pre"
+        head_width = config.d_model // config.num_heads
+        scale = 1 / math.sqrt(head_width)
+        self._encoder = [
+            _encoder_layer(layer, scale) for layer in cast(Iterable[EncoderLayer], transformer.encoder)
+        ]
+        self._encoder_norm = _norm(transformer.encoder_norm) if self._pre_norm else None
+        decoder = cast(Iterable[DecoderLayer], transformer.decoder)
+        self._decoder = [_decoder_layer(layer, scale) for layer in decoder]
+        self._decoder_norm = _norm(transformer.decoder_norm) if self._pre_norm else None
+        # Of all layers together: they read the same memory.
+        self._cross_keys_values = fused(
+            [
+                projection
+                for layer in decoder
+                for projection in (layer.cross_attention.k_proj, layer.cross_attention.v_proj)
+            ]
+        )
+        self._project = output_map(transformer.output_weight, transformer.output_bias)
+        self._num_layers, self._num_heads, self._head_width = len(self._decoder), config.num_heads, head_width
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
+        """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order.
+
+        Sentences of one length stand together, so that nothing is padded and a sentence's numbers are those that it has alone.
+        """
+        pad_id = self.config.pad_id
+        order = sorted(range(len(sources)), key=lambda index: (len(sources[index]), pad_id in sources[index]))
+        runs: list[
+            tuple[int, int, bool]
+        ] = []  # sentences, their length, whether padding is among their tokens
+        for (length, is_padded), indices in itertools.groupby(
+            order, key=lambda index: (len(sources[index]), pad_id in sources[index])
+        ):
+            runs.append((len(list(indices)), length, is_padded))
+        lengths = [len(source) for source in sources]
+        token_ids = torch.tensor([token for index in order for token in sources[index]], device=self.device)
+        places = torch.tensor(
+            [place for index in order for place in range(lengths[index])], device=self.device
+        )
+        x = self._embed(self._source_embedding, token_ids, self._positions[places])  # (P, D)
+        masks = [
+            token_ids_of.view(count, 1, 1, length) != pad_id if is_padded else None
+            for (count, length, is_padded), token_ids_of in zip(
+                runs, token_ids.split([count * length for count, length, _ in runs]), strict=True
+            )
+        ]
+        for layer in self._encoder:
+            projected = layer.queries_keys_values(self._before(layer.norm, x))  # (P, 3 D)
+            x = self._after(layer.norm, x + layer.out(self._attend_within(projected, runs, masks)))
+            x = self._feed_forward(x, layer.feed_forward)
+        if self._encoder_norm:
+            x = self._encoder_norm(x)
+        projected = self._cross_keys_values(x).view(
+            -1, self._num_layers, 2, self._num_heads, self._head_width
+        )
+        if order != sorted(order):  # back in the callers' order
+            starts = dict(
+                zip(order, itertools.accumulate((lengths[i] for i in order), initial=0), strict=False)
+            )
+            rows = [starts[i] + place for i in range(len(sources)) for place in range(lengths[i])]
+            projected = projected[torch.tensor(rows, device=self.device)]
+        padding = frozenset(
+            place
+            for place, token in enumerate(token for source in sources for token in source)
+            if token == pad_id
+        )
+        return EncodedSources(projected, tuple(lengths), padding)
+
+    def start(self, encoded: EncodedSources, sentences: Sequence[int], width: int = 1) -> DecoderCache:
+        """Returns a cache of some of the sentences, by index, with ``width`` rows each that have yet to take a step."""
+        shape = self._num_layers, self._num_heads, self._head_width
+        cross = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
+        rows = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
+        lengths = [encoded.lengths[index] for index in sentences]
+        cross.add_rows(len(sentences), max(lengths, default=0))
+        cross.lengths[:] = lengths
+        starts = list(itertools.accumulate(encoded.lengths, initial=0))
+        places = [
+            (row, column, starts[index] + column)
+            for row, index in enumerate(sentences)
+            for column in range(encoded.lengths[index])
+            if starts[index] + column not in encoded.padding
+        ]
+        if places:
+            to_rows, to_columns, tokens = torch.tensor(places, device=self.device).unbind(1)
+            in_order = len(places) == len(encoded.keys_values) and list(sentences) == sorted(sentences)
+            held = encoded.keys_values if in_order else encoded.keys_values[tokens]
+            cross.fill(to_rows, to_columns, held)
+        rows.add_rows(len(sentences) * width, 1)
+        return DecoderCache(cross, rows, self.config.max_target_length, width=width)
+
+    def prefill(self, sources: Sequence[Sequence[int]], width: int = 1) -> DecoderCache:
+        """Encodes sources and returns a cache of all of them, in order, at step 0."""
+        return self.start(self.encode(sources), range(len(sources)), width)
+
+    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
+        """Returns the logits of each row's next token, (R, V), and counts the step in the caches.
+
+        All rows go through the linear maps together; attention runs cache by cache.
+
+        Args:
+            token_ids: The token each row reads: the start token at step 0, then what it wrote last, (R,).
+            caches: One or more, each with sentences of one width; their rows, one cache after the other, are the R rows.
+
+        Raises:
+            CacheFullError: A row has taken the model's ``max_target_length`` steps.
+        """
+        places = [cache.begin_step() for cache in caches]
+        sizes = [cache.num_rows for cache in caches]
+        positions = [
+            self._positions[place : place + 1].expand(size, -1)
+            if isinstance(place, int)
+            else self._positions[place[1]]
+            for place, size in zip(places, sizes, strict=True)
+        ]
+        x = self._embed(self._target_embedding, token_ids, _joined(positions))  # (R, D)
+        d_model = x.size(1)
+        for index, layer in enumerate(self._decoder):
+            projected = layer.queries_keys_values(self._before(layer.self_norm, x))  # (R, 3 D)
+            heads = []
+            for cache, place, part in zip(caches, places, _parted(projected, sizes), strict=True):
+                keys_values = part[:, d_model:].unflatten(1, (2, self._num_heads, self._head_width))
+                cache.rows.write(index, place, keys_values)
+                queries = part[:, :d_model].reshape(-1, 1, self._head_width)  # (R × H, 1, K)
+                heads.append(self._attend(queries, cache.rows, index).view(-1, d_model))
+            x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
+            projected = layer.cross_queries(self._before(layer.cross_norm, x))  # (R, D)
+            heads = [
+                self._attend_to_source(part, cache, index)
+                for cache, part in zip(caches, _parted(projected, sizes), strict=True)
+            ]
+            x = self._after(layer.cross_norm, x + layer.cross_out(_joined(heads)))
+            x = self._feed_forward(x, layer.feed_forward)
+        for cache in caches:
+            cache.end_step()
+        return self._project(self._decoder_norm(x) if self._decoder_norm else x)
+
+    def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
+        return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)
+
+    def _before(self, norm: _Norm, x: Tensor) -> Tensor:
+        return norm(x) if self._pre_norm else x
+
+    def _after(self, norm: _Norm, x: Tensor) -> Tensor:
+        return x if self._pre_norm else norm(x)
+
+    def _feed_forward(self, x: Tensor, block: _FeedForward) -> Tensor:
+        return self._after(block.norm, x + block.outer(block.inner(self._before(block.norm, x))))
+
+    def _attend_within(
+        self, projected: Tensor, runs: list[tuple[int, int, bool]], masks: list[Tensor | None]
+    ) -> Tensor:
+        """Returns what the tokens of each sentence, (P, 3 D), gather from one another, (P, D)."""
+        gathered = []
+        parts = _parted(projected, [count * length for count, length, _ in runs])
+        for (count, length, _), part, mask in zip(runs, parts, masks, strict=True):
+            heads = part.view(count, length, 3, self._num_heads, self._head_width)
+            queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # each (n, H, S, K)
+            out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+            gathered.append(out.transpose(1, 2).reshape(count * length, -1))
+        return _joined(gathered)
+
+    def _attend_to_source(self, queries: Tensor, cache: DecoderCache, layer: int) -> Tensor:
+        """Returns what each row's query, (R, D), gathers from its sentence's source, (R, D)."""
+        heads, width = self._num_heads, cache.width
+        if width == 1:
+            queries = queries.reshape(-1, 1, self._head_width)
+            return self._attend(queries, cache.sentences, layer).view(len(queries) // heads, -1)
+        # The rows of a sentence are so many queries to the same keys.
+        shape = -1, width, heads, self._head_width
+        queries = queries.reshape(shape).transpose(1, 2).reshape(-1, width, self._head_width)  # (N × H, W, K)
+        out = self._attend(queries, cache.sentences, layer)
+        return (
+            out.view(-1, heads, width, self._head_width).transpose(1, 2).reshape(-1, heads * self._head_width)
+        )
+
+    def _attend(self, queries: Tensor, cache: KeyValueCache, layer: int) -> Tensor:
+        """Returns attention of the queries of each row and head, (R × H, W, K), over its columns, (R × H, W, K).
+
+        For one query two plain products take half the time of the fused kernels.
+        """
+        keys, values = cache.layer(layer)
+        mask = cache.mask()
+        scores = torch.bmm(queries, keys)  # (R × H, W, C)
+        if scores.dtype != self._softmax_dtype:
+            scores = scores.to(self._softmax_dtype)
+        by_row = scores.view(len(mask), self._num_heads, -1, mask.size(-1))
+        by_row += mask
+        weights = torch.softmax(scores, -1)
+        if weights.dtype != values.dtype:
+            weights = weights.to(values.dtype)
+        return torch.bmm(weights, values)
+
+
+def _encoder_layer(layer: EncoderLayer, scale: float) -> _EncoderLayer:
+    return _EncoderLayer(
+        norm=_norm(layer.self_attention_residual.norm),
+        queries_keys_values=fused(_projections(layer.self_attention), (scale, 1.0, 1.0)),
+        out=fused([layer.self_attention.out_proj]),
+        feed_forward=_feed_forward(layer.feed_forward, layer.feed_forward_residual),
+    )
+
+
+def _decoder_layer(layer: DecoderLayer, scale: float) -> _DecoderLayer:
+    return _DecoderLayer(
+        self_norm=_norm(layer.self_attention_residual.norm),
+        queries_keys_values=fused(_projections(layer.self_attention), (scale, 1.0, 1.0)),
+        self_out=fused([layer.self_attention.out_proj]),
+        cross_norm=_norm(layer.cross_attention_residual.norm),
+        cross_queries=fused([layer.cross_attention.q_proj], (scale,)),
+        cross_out=fused([layer.cross_attention.out_proj]),
+        feed_forward=_feed_forward(layer.feed_forward, layer.feed_forward_residual),
+    )
+
+
+def _projections(attention: MultiHeadAttention) -> list[nn.Module]:
+    return [attention.q_proj, attention.k_proj, attention.v_proj]
+
+
+def _feed_forward(block: FeedForward, residual: Residual) -> _FeedForward:
+    return _FeedForward(
+        norm=_norm(residual.norm),
+        inner=fused([block.in_proj], activation=block.activation),
+        outer=fused([block.out_proj]),
+    )
+
+
+def _norm(module: nn.Module) -> _Norm:
+    assert isinstance(module, nn.LayerNorm)
+    return _Norm(module.weight.detach(), module.bias.detach(), module.eps)
+
+
+def _parted(rows: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    return (rows,) if len(sizes) == 1 else rows.split(list(sizes))
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
