@@ -1,4 +1,4 @@
-"""The stream of DumpAttention: for each sentence a header, then its tensor in chunks."""
+"""The stream of DumpAttention: for each sentence a header, then its tensors in chunks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from dataclasses import dataclass
 
 from dragoman.v1 import (
     AttentionHeader,
-    AttentionKind,
     AttentionUnit,
     DumpAttentionResponse,
     TensorChunk,
     TensorInfo,
-    TensorType,
     Translation,
 )
+from dragoman_model.attention_dump import AttentionArray, Units, select_attention
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import AttentionOutput, Hypothesis
+from dragoman_model.selection import AttentionSelection
 from dragoman_model.text import Sentence, SplitText
 from dragoman_model.tokenizer import Piece
 from dragoman_model.translator import PreparedText, assemble
+from dragoman_model.words import Unit
 from dragoman_server.messages import span_message, translation_message
+from dragoman_server.selection import KINDS, TENSOR_TYPES
+
+_KINDS = {kind: message for message, kind in KINDS.items()}
+_TENSOR_TYPES = {element_type: message for message, element_type in TENSOR_TYPES.items()}
 
 # Under 1 MiB with the message around it, and a whole number of float32 weights.
 CHUNK_BYTES = 960 * 1024
@@ -34,6 +39,7 @@ class AttendedSentence:
     Attributes:
         index: Which sentence of the text, from 0.
         count: Sentences of the text.
+        text: The sentence.
         start: Where it begins in the text, in code points.
         source_pieces: Its tokens, end-of-sentence last.
         target_pieces: The tokens of its translation; spans are into the translation.
@@ -43,6 +49,7 @@ class AttendedSentence:
 
     index: int
     count: int
+    text: str
     start: int
     source_pieces: Sequence[Piece]
     target_pieces: Sequence[Piece]
@@ -85,6 +92,7 @@ def attended_sentence(
     return AttendedSentence(
         index=index,
         count=len(prepared.split.sentences),
+        text=sentence.text,
         start=sentence.start,
         source_pieces=model.tokenizer.source_pieces(sentence.text),
         target_pieces=target_pieces,
@@ -93,43 +101,78 @@ def attended_sentence(
     )
 
 
-def attention_responses(model: LoadedModel, sentence: AttendedSentence) -> Iterator[DumpAttentionResponse]:
+@dataclass(frozen=True)
+class SelectedWeights:
+    """What is sent of a sentence's attention.
+
+    Attributes:
+        units: Rows and columns.
+        arrays: The weights, in the order in which they are sent.
+    """
+
+    units: Units
+    arrays: Sequence[AttentionArray]
+
+
+def num_weights(output: AttentionOutput) -> int:
+    """Returns how many weights of a sentence were computed."""
+    every = (output.cross, output.encoder_self, output.decoder_self)
+    return sum(weights.numel() for weights in every if weights is not None)
+
+
+def select_weights(
+    model: LoadedModel, sentence: AttendedSentence, selection: AttentionSelection
+) -> SelectedWeights:
+    """Returns what is wanted of a sentence's attention; takes time where the sentence is long."""
+    start_id = model.config.decoder_start_id
+    units = Units.of(
+        sentence.source_pieces,
+        sentence.text,
+        sentence.target_pieces,
+        sentence.translation.text,
+        Piece(start_id, model.tokenizer.target.id_to_piece(start_id), None, special=True),
+        words=selection.words,
+    )
+    arrays = select_attention(sentence.output, selection, units)
+    return SelectedWeights(units.without_special() if selection.drop_special_tokens else units, arrays)
+
+
+def attention_responses(
+    model: LoadedModel, sentence: AttendedSentence, selected: SelectedWeights
+) -> Iterator[DumpAttentionResponse]:
     """Yields the responses of one sentence.
 
     Spans of source units are into the text that the caller sent; spans of target and input units into the text of the
     header's translation.
     """
-    weights = sentence.output.cross.contiguous().numpy().astype("<f4", copy=False)  # (L, H, T, S)
-    data = weights.tobytes()
-    num_layers, num_heads = weights.shape[:2]
-    targets = [_unit(piece) for piece in sentence.target_pieces]
-    start_piece = model.tokenizer.target.id_to_piece(model.config.decoder_start_id)
     header = AttentionHeader(
         sentence_index=sentence.index,
         sentence_count=sentence.count,
         translation=sentence.translation,
         model=model.name,
         model_digest=model.digest,
-        source_units=[_unit(piece, sentence.start) for piece in sentence.source_pieces],
-        target_units=targets,
-        input_units=[AttentionUnit(text=start_piece, special=True), *targets[:-1]],
+        source_units=[_unit(unit, sentence.start) for unit in selected.units.source],
+        target_units=[_unit(unit) for unit in selected.units.target],
+        input_units=[_unit(unit) for unit in selected.units.input],
         tensors=[
             TensorInfo(
-                name="cross",
-                kind=AttentionKind.ATTENTION_KIND_CROSS,
-                type=TensorType.TENSOR_TYPE_FLOAT32,
-                shape=weights.shape,
-                axes=("layer", "head", "target", "source"),
-                layers=range(num_layers),
-                heads=range(num_heads),
-                size_bytes=len(data),
+                name=array.name,
+                kind=_KINDS[array.kind],
+                type=_TENSOR_TYPES[array.element_type],
+                shape=array.shape,
+                axes=array.axes,
+                layers=array.layers,
+                heads=array.heads,
+                size_bytes=len(array.data),
             )
+            for array in selected.arrays
         ],
     )
     yield DumpAttentionResponse(header=header)
-    for offset in range(0, len(data), CHUNK_BYTES):
-        chunk = TensorChunk(tensor_index=0, offset_bytes=offset, data=data[offset : offset + CHUNK_BYTES])
-        yield DumpAttentionResponse(chunk=chunk)
+    for index, array in enumerate(selected.arrays):
+        for offset in range(0, len(array.data), CHUNK_BYTES):
+            data = array.data[offset : offset + CHUNK_BYTES]
+            yield DumpAttentionResponse(chunk=TensorChunk(tensor_index=index, offset_bytes=offset, data=data))
 
 
 def blank_response(model: LoadedModel, translation: Translation) -> DumpAttentionResponse:
@@ -138,5 +181,5 @@ def blank_response(model: LoadedModel, translation: Translation) -> DumpAttentio
     return DumpAttentionResponse(header=header)
 
 
-def _unit(piece: Piece, offset: int = 0) -> AttentionUnit:
-    return AttentionUnit(text=piece.text, span=span_message(piece.span, offset), special=piece.special)
+def _unit(unit: Unit, offset: int = 0) -> AttentionUnit:
+    return AttentionUnit(text=unit.text, span=span_message(unit.span, offset), special=unit.special)

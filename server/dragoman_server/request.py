@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dragoman_model.options import DecodingOptions
+from dragoman_model.selection import AttentionKind, AttentionSelection
 
 _ids = itertools.count()
 _GREEDY = DecodingOptions()
@@ -73,6 +74,7 @@ class AttentionRequest:
     options: DecodingOptions
     split: bool
     translation: str | None
+    selection: AttentionSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +105,17 @@ class Decode:
 
 @dataclass(frozen=True, kw_only=True)
 class Attend:
-    """One sentence and its translation, whose attention is wanted; both end with end-of-sentence."""
+    """One sentence and its translation, whose attention is wanted; both end with end-of-sentence.
+
+    Attributes:
+        source_ids: The sentence's tokens.
+        target_ids: Its translation's tokens.
+        kinds: Which attention beside cross-attention.
+    """
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    kinds: frozenset[AttentionKind] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -225,7 +225,12 @@ class Scheduler:
 
     def _force(self, sentence: Sentence, work: Attend | Score) -> ForcedDecode:
         sentence_id = self._enter(sentence, self._forced)
-        return ForcedDecode(id=sentence_id, source_ids=work.source_ids, target_ids=work.target_ids)
+        return ForcedDecode(
+            id=sentence_id,
+            source_ids=work.source_ids,
+            target_ids=work.target_ids,
+            kinds=work.kinds if isinstance(work, Attend) else frozenset(),
+        )
 
     def _enter(self, sentence: Sentence, group: dict[int, Sentence]) -> int:
         """Counts a sentence among those in the batch and returns the id that it has there."""

@@ -12,16 +12,11 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from dragoman.v1 import (
     AlignmentMethod,
-    AttentionKind,
-    AttentionLevel,
-    AttentionReduction,
-    AttentionSelection,
     BatchItem,
     DumpAttentionRequest,
     OutputOptions,
     ScoreTextRequest,
     StreamTranslateTextRequest,
-    TensorType,
     TextSplit,
     TranslateBatchRequest,
     TranslateTextRequest,
@@ -38,6 +33,7 @@ from dragoman_server.request import (
     StreamRequest,
     TranslateRequest,
 )
+from dragoman_server.selection import check_selection
 
 _ModelRequest = (
     TranslateTextRequest
@@ -168,10 +164,15 @@ def validate_dump_attention(request: DumpAttentionRequest, limits: CallLimits) -
         _check_text("translation", translation, limits, findings)
         _check_given_translation(request, findings)
         split = False
-    _check_selection(request.selection, findings)
+    selection = check_selection(request.selection, findings)
     findings.raise_any()
     return AttentionRequest(
-        text=request.text, model=model, options=options, split=split, translation=translation
+        text=request.text,
+        model=model,
+        options=options,
+        split=split,
+        translation=translation,
+        selection=selection,
     )
 
 
@@ -246,36 +247,6 @@ def _check_given_translation(request: DumpAttentionRequest, findings: Findings) 
         )
     for descriptor, _ in request.options.ListFields():
         findings.refuse(f"options.{descriptor.name}", "has no meaning where the translation is given")
-
-
-def _check_selection(selection: AttentionSelection, findings: Findings) -> None:
-    cross = (AttentionKind.ATTENTION_KIND_CROSS,)
-    if len(selection.kinds) > len(AttentionKind.values()) or len(set(selection.kinds)) < len(selection.kinds):
-        findings.refuse("selection.kinds", "holds a kind twice")
-    else:
-        for index, kind in enumerate(selection.kinds):
-            if kind == AttentionKind.ATTENTION_KIND_UNSPECIFIED:
-                findings.refuse(f"selection.kinds[{index}]", "must not be unspecified")
-            else:
-                _check_choice(f"selection.kinds[{index}]", kind, AttentionKind, cross, findings)
-    for name in ("layers", "heads"):
-        numbers = getattr(selection, name)
-        if min(numbers, default=0) < 0:
-            findings.refuse(f"selection.{name}", "counted from 0; a negative number given")
-        elif numbers:
-            findings.not_yet(f"selection.{name}", "this server returns all; leave it empty")
-    for name in ("layer_reduction", "head_reduction"):
-        _check_choice(f"selection.{name}", getattr(selection, name), AttentionReduction, (), findings)
-    pieces, float32 = AttentionLevel.ATTENTION_LEVEL_PIECE, TensorType.TENSOR_TYPE_FLOAT32
-    _check_choice("selection.level", selection.level, AttentionLevel, (pieces,), findings)
-    _check_choice("selection.tensor_type", selection.tensor_type, TensorType, (float32,), findings)
-    if selection.drop_special_tokens:
-        findings.not_yet("selection.drop_special_tokens", "not supported by this server; leave it unset")
-    if selection.HasField("top_k"):
-        if selection.top_k < 1:
-            findings.refuse("selection.top_k", f"{selection.top_k} given; must be at least 1")
-        else:
-            findings.not_yet("selection.top_k", "this server returns all weights; leave it unset")
 
 
 def _check_choice(

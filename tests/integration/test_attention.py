@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from dragoman.v1 import (
-    AttentionHeader,
     AttentionKind,
     DumpAttentionRequest,
     FinishReason,
@@ -22,6 +20,7 @@ from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.plan import ForcedDecode, Plan
 from dragoman_model.translator import Translator
+from tests.integration.dumps import dump
 from tests.integration.servers import RunningServer, refusal, serving, violations
 from tests.models import make_tiny_model
 
@@ -35,32 +34,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 async def server(model: LoadedModel) -> AsyncIterator[RunningServer]:
     async with serving(model, http="") as server:
         yield server
-
-
-@dataclass
-class Dump:
-    header: AttentionHeader
-    data: bytes = b""
-
-    @property
-    def weights(self) -> np.ndarray[Any, Any]:
-        (tensor,) = self.header.tensors
-        assert len(self.data) == tensor.size_bytes
-        return np.frombuffer(self.data, "<f4").reshape(tensor.shape)
-
-
-async def dump(server: RunningServer, **fields: Any) -> list[Dump]:
-    """Reads the whole stream and checks that its parts come in order, without gaps, in bounded pieces."""
-    dumps: list[Dump] = []
-    async for response in server.stub.DumpAttention(DumpAttentionRequest(**fields), timeout=30):
-        assert response.ByteSize() < 1 << 20
-        if response.WhichOneof("part") == "header":
-            dumps.append(Dump(response.header))
-        else:
-            assert response.chunk.tensor_index == 0
-            assert response.chunk.offset_bytes == len(dumps[-1].data)
-            dumps[-1].data += response.chunk.data
-    return dumps
 
 
 async def test_weights_of_the_translation_made_now(server: RunningServer, model: LoadedModel):
@@ -173,8 +146,10 @@ async def test_a_translation_cut_at_its_limit_has_a_row_for_each_token_made(serv
 @pytest.mark.parametrize(
     ("fields", "code", "field"),
     [
-        ({"text": "a", "selection": {"kinds": [2]}}, "UNIMPLEMENTED", "selection.kinds[0]"),
-        ({"text": "a", "selection": {"top_k": 3}}, "UNIMPLEMENTED", "selection.top_k"),
+        ({"text": "a", "selection": {"kinds": [9]}}, "INVALID_ARGUMENT", "selection.kinds[0]"),
+        ({"text": "a", "selection": {"layers": [1]}}, "INVALID_ARGUMENT", "selection.layers"),
+        ({"text": "a", "selection": {"heads": [0, 2]}}, "INVALID_ARGUMENT", "selection.heads"),
+        ({"text": "a", "selection": {"top_k": 0}}, "INVALID_ARGUMENT", "selection.top_k"),
         ({"text": "a", "options": {"beam_size": 0}}, "INVALID_ARGUMENT", "options.beam_size"),
         ({"text": "a", "translation": "Baum " * 400}, "INVALID_ARGUMENT", "translation"),
         ({"text": " ", "translation": "b"}, "INVALID_ARGUMENT", "text"),

@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 
 from dragoman.v1 import (
     AlignmentMethod,
-    AttentionKind,
     AttentionLevel,
     AttentionReduction,
     BatchItem,
@@ -26,7 +25,9 @@ from dragoman.v1 import (
     TranslateBatchRequest,
     TranslateTextRequest,
 )
+from dragoman.v1 import AttentionKind as KindMessage
 from dragoman_model.options import DecodingOptions
+from dragoman_model.selection import AttentionKind, AttentionSelection, ElementType, Reduction
 from dragoman_server.errors import InvalidArgumentError, RequestError, UnsupportedError
 from dragoman_server.limits import CallLimits
 from dragoman_server.validation import (
@@ -99,6 +100,47 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("TranslateBatchRequest.target_language_code", "de", "model.target_language", "de"),
     ("TranslateBatchRequest.output.include_tokens", True, "include_tokens", True),
     ("TranslateBatchRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
+    (
+        "DumpAttentionRequest.selection.kinds",
+        [KindMessage.ATTENTION_KIND_DECODER_SELF, KindMessage.ATTENTION_KIND_ENCODER_SELF],
+        "selection.kinds",
+        (AttentionKind.DECODER_SELF, AttentionKind.ENCODER_SELF),
+    ),
+    ("DumpAttentionRequest.selection.layers", [3, 0], "selection.layers", (3, 0)),
+    ("DumpAttentionRequest.selection.heads", [1], "selection.heads", (1,)),
+    (
+        "DumpAttentionRequest.selection.layer_reduction",
+        AttentionReduction.ATTENTION_REDUCTION_ROLLOUT,
+        "selection.layer_reduction",
+        Reduction.ROLLOUT,
+    ),
+    (
+        "DumpAttentionRequest.selection.layer_reduction",
+        AttentionReduction.ATTENTION_REDUCTION_MAX,
+        "selection.layer_reduction",
+        Reduction.MAX,
+    ),
+    (
+        "DumpAttentionRequest.selection.head_reduction",
+        AttentionReduction.ATTENTION_REDUCTION_MEAN,
+        "selection.head_reduction",
+        Reduction.MEAN,
+    ),
+    ("DumpAttentionRequest.selection.level", AttentionLevel.ATTENTION_LEVEL_WORD, "selection.words", True),
+    ("DumpAttentionRequest.selection.drop_special_tokens", True, "selection.drop_special_tokens", True),
+    (
+        "DumpAttentionRequest.selection.tensor_type",
+        TensorType.TENSOR_TYPE_FLOAT16,
+        "selection.element_type",
+        ElementType.FLOAT16,
+    ),
+    (
+        "DumpAttentionRequest.selection.tensor_type",
+        TensorType.TENSOR_TYPE_UINT8,
+        "selection.element_type",
+        ElementType.UINT8,
+    ),
+    ("DumpAttentionRequest.selection.top_k", 4, "selection.top_k", 4),
     ("ScoreTextRequest.items.text", "b", "texts", ("b",)),
     ("ScoreTextRequest.items.translation", "b", "translations", ("b",)),
     ("ScoreTextRequest.model", "en-de", "model.name", "en-de"),
@@ -121,6 +163,8 @@ NOT_YET: list[tuple[str, Any]] = [
     ("DumpAttentionRequest.selection.drop_special_tokens", True),
     ("DumpAttentionRequest.selection.tensor_type", TensorType.TENSOR_TYPE_FLOAT16),
     ("DumpAttentionRequest.selection.top_k", 4),
+    ("TranslateTextRequest.output.include_alignments", True),
+    ("TranslateTextRequest.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED),
 ]
 
 _OPTIONS_INVALID: list[tuple[str, Any]] = [
@@ -156,10 +200,16 @@ INVALID: list[tuple[str, Any]] = [
     ("DumpAttentionRequest.source_language_code", "-"),
     ("DumpAttentionRequest.split", 99),
     ("DumpAttentionRequest.translation", "a" * 11),
-    ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_UNSPECIFIED]),
-    ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_CROSS] * 2),
+    ("DumpAttentionRequest.selection.kinds", [KindMessage.ATTENTION_KIND_UNSPECIFIED]),
+    ("DumpAttentionRequest.selection.kinds", [KindMessage.ATTENTION_KIND_CROSS] * 2),
     ("DumpAttentionRequest.selection.layers", [-1]),
+    ("DumpAttentionRequest.selection.layers", [1, 1]),
+    ("DumpAttentionRequest.selection.heads", [-1]),
+    ("DumpAttentionRequest.selection.layer_reduction", 99),
+    ("DumpAttentionRequest.selection.head_reduction", AttentionReduction.ATTENTION_REDUCTION_ROLLOUT),
+    ("DumpAttentionRequest.selection.level", 99),
     ("DumpAttentionRequest.selection.tensor_type", 99),
+    ("DumpAttentionRequest.selection.tensor_type", TensorType.TENSOR_TYPE_INT32),
     ("DumpAttentionRequest.selection.top_k", 0),
     ("StreamTranslateTextRequest.text", "a" * 11),
     ("StreamTranslateTextRequest.target_prefix", "a" * 11),
@@ -314,10 +364,11 @@ def test_options_spelled_out_as_their_defaults_are_taken():
 
 def test_a_selection_spelled_out_as_its_default_is_taken():
     request = DumpAttentionRequest(text="a")
-    request.selection.kinds.append(AttentionKind.ATTENTION_KIND_CROSS)
+    assert validate_dump_attention(request, LIMITS).selection == AttentionSelection()
+    request.selection.kinds.append(KindMessage.ATTENTION_KIND_CROSS)
     request.selection.level = AttentionLevel.ATTENTION_LEVEL_PIECE
     request.selection.tensor_type = TensorType.TENSOR_TYPE_FLOAT32
-    assert validate_dump_attention(request, LIMITS).translation is None
+    assert validate_dump_attention(request, LIMITS).selection == AttentionSelection()
 
 
 def test_characters_are_code_points():

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import AsyncIterator
 
 from dragoman.v1 import DumpAttentionRequest, DumpAttentionResponse
 from dragoman_model.plan import AttentionOutput, FinishReason, Hypothesis
 from dragoman_model.translator import assemble
-from dragoman_server.attention import attended_sentence, attention_responses, blank_response
+from dragoman_server.attention import (
+    attended_sentence,
+    attention_responses,
+    blank_response,
+    num_weights,
+    select_weights,
+)
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import FieldViolation, InvalidArgumentError, QueueFullError
 from dragoman_server.messages import translation_message
@@ -24,7 +32,11 @@ from dragoman_server.rpcs.work import (
     off_loop,
     prepare_text,
 )
+from dragoman_server.selection import check_layers_and_heads
 from dragoman_server.validation import validate_dump_attention
+
+# Reducing and writing so many takes a millisecond or two, about what it costs to hand them to another thread.
+_MAX_INLINE_WEIGHTS = 100_000
 
 
 class AttentionCalls:
@@ -48,11 +60,12 @@ class AttentionCalls:
 async def dump_attention(
     backend: Backend, calls: dict[str, AttentionCalls], request: DumpAttentionRequest, context: Context
 ) -> AsyncIterator[DumpAttentionResponse]:
-    """Yields the cross-attention of the text's translation, sentence by sentence."""
+    """Yields the attention of the text's translation, sentence by sentence."""
     backend.record(request.model, 1)
     asked = validate_dump_attention(request, backend.limits)
     served = backend.select(asked.model)
     check_lengths(served, asked.options)
+    check_layers_and_heads(asked.selection, served.model.config)
     options = asked.options.with_seed()
     with calls[served.name]:
         with served.engine.hold_room(1 if asked.text.strip() else 0):
@@ -76,9 +89,12 @@ async def dump_attention(
             targets = [given_target(served, "translation", asked.translation)]
         for index, target_ids in enumerate(targets):
             # One sentence at a time, so that the weights of a long text never stand in memory together.
-            output = await _attend(
-                served, Attend(source_ids=prepared.source_ids[index], target_ids=target_ids), context
+            work = Attend(
+                source_ids=prepared.source_ids[index],
+                target_ids=target_ids,
+                kinds=asked.selection.needed_kinds,
             )
+            output = await _attend(served, work, context)
             hypotheses = (
                 made[index].hypotheses
                 if made
@@ -87,7 +103,10 @@ async def dump_attention(
             sentence = attended_sentence(
                 served.model, prepared, index, hypotheses, options, output, asked.translation
             )
-            for response in attention_responses(served.model, sentence):
+            select = functools.partial(select_weights, served.model, sentence, asked.selection)
+            is_small = num_weights(output) <= _MAX_INLINE_WEIGHTS
+            selected = select() if is_small else await asyncio.to_thread(select)
+            for response in attention_responses(served.model, sentence, selected):
                 yield response
 
 

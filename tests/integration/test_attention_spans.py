@@ -1,0 +1,124 @@
+"""Spans of DumpAttention count code points of the text as the caller sent it, whatever is in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dragoman.v1 import AttentionUnit
+from dragoman_model.checkpoint import LoadedModel, load_model
+from tests.integration.dumps import dump
+from tests.integration.servers import RunningServer, serving
+from tests.models import make_tiny_model
+
+TEXTS = {
+    "normalised to more": "½ ﬁsh at ㍿ costs … 3²",
+    "normalised to less": "Cafe\u0301 na\u0308ive",
+    "full width": "Ｈｅｌｌｏ　１２",
+    "emoji": "He 😀 sings 👩\u200d👧 loud 🏳️\u200d🌈!",
+    "marks that combine with nothing": "\u0301a b\u0308\u0323c",
+    "bytes": "日本語 Ж → ō",
+    "runs of spaces": "  \t The   cat \u00a0 sees\u2003\u2003the house  ",
+    "several sentences": "He sings!  She  reads 😀 ½ a book.\n\n\tWhere is Ｌena?\r\nA café.",
+    "ignored characters": "the\u200bcat \u00adsees\ufeff it",
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return load_model(make_tiny_model(tmp_path_factory.mktemp("models") / "en-de"), device="cpu")
+
+
+@pytest.fixture
+async def server(model: LoadedModel) -> AsyncIterator[RunningServer]:
+    async with serving(model, http="") as server:
+        yield server
+
+
+def ranges(units: list[AttentionUnit]) -> list[tuple[int, int]]:
+    return [(unit.span.start, unit.span.end) for unit in units if not unit.special]
+
+
+def assert_in_order(spans: list[tuple[int, int]], length: int) -> None:
+    """Spans lie in the text, one behind the other; pieces that spell one character share its span."""
+    last = (0, 0)
+    for span in spans:
+        assert 0 <= span[0] <= span[1] <= length
+        assert span == last or span[0] >= last[1]
+        last = span
+
+
+# White space, and what normalisation takes out.
+_NOTHING = {"\u200b", "\u00ad", "\ufeff"}
+
+
+def seen(text: str, spans: list[tuple[int, int]]) -> str:
+    places = sorted({place for start, end in spans for place in range(start, end)})
+    return "".join(
+        text[place] for place in places if not text[place].isspace() and text[place] not in _NOTHING
+    )
+
+
+def visible(text: str) -> str:
+    return "".join(c for c in text if not c.isspace() and c not in _NOTHING)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+async def test_source_spans_cover_every_visible_character_of_the_text_as_sent(
+    server: RunningServer, text: str
+):
+    for level in ("ATTENTION_LEVEL_PIECE", "ATTENTION_LEVEL_WORD"):
+        found = await dump(server, text=text, selection={"level": level})
+        spans = [span for one in found for span in ranges(list(one.header.source_units))]
+        assert_in_order(spans, len(text))
+        assert seen(text, spans) == visible(text)
+        assert all(
+            unit.special == (not unit.HasField("span")) for one in found for unit in one.header.source_units
+        )
+        assert sum(unit.special for one in found for unit in one.header.source_units) == len(found)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+async def test_a_word_is_named_as_it_stands_in_the_text(server: RunningServer, text: str):
+    found = await dump(
+        server, text=text, selection={"level": "ATTENTION_LEVEL_WORD", "drop_special_tokens": True}
+    )
+    units = [unit for one in found for unit in one.header.source_units]
+    words = [text[unit.span.start : unit.span.end] for unit in units]
+    assert [unit.text for unit in units] == [" ".join(word.split()) for word in words]
+    assert "".join(map(visible, words)) == visible(text)
+
+
+@pytest.mark.parametrize("given", TEXTS.values(), ids=TEXTS)
+async def test_target_and_input_spans_count_in_the_translation_as_given(server: RunningServer, given: str):
+    (found,) = await dump(server, text="He sings!", translation=given)
+    header = found.header
+    assert header.translation.text == given
+    spans = ranges(list(header.target_units))
+    assert_in_order(spans, len(given))
+    assert seen(given, spans) == visible(given)
+    assert list(header.input_units[1:]) == list(header.target_units[:-1])
+
+
+async def test_one_character_of_several_pieces_is_whole_in_each_of_them(server: RunningServer):
+    text = "He sings 😀 ½"
+    (found,) = await dump(server, text=text)
+    for character in "😀½":
+        place = text.index(character)
+        pieces = [
+            unit.text
+            for unit in found.header.source_units
+            if (unit.span.start, unit.span.end) == (place, place + 1)
+        ]
+        assert len(pieces) > 1
+
+
+async def test_spans_of_a_later_sentence_start_where_it_stands(server: RunningServer):
+    text = "½ 😀! Ｔhe  cat.\n\nA e\u0301 b."
+    found = await dump(
+        server, text=text, selection={"level": "ATTENTION_LEVEL_WORD", "drop_special_tokens": True}
+    )
+    words = [[text[start:end] for start, end in ranges(list(one.header.source_units))] for one in found]
+    assert words[-1] == ["A", "e\u0301", "b."]
+    assert [word for sentence in words for word in sentence] == text.split()
