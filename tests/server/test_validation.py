@@ -154,17 +154,6 @@ NOT_YET: list[tuple[str, Any]] = [
         (f"{request}.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED)
         for request in WRITING
     ),
-    ("DumpAttentionRequest.selection.kinds", [AttentionKind.ATTENTION_KIND_ENCODER_SELF]),
-    ("DumpAttentionRequest.selection.layers", [0]),
-    ("DumpAttentionRequest.selection.heads", [1]),
-    ("DumpAttentionRequest.selection.layer_reduction", AttentionReduction.ATTENTION_REDUCTION_MEAN),
-    ("DumpAttentionRequest.selection.head_reduction", AttentionReduction.ATTENTION_REDUCTION_MAX),
-    ("DumpAttentionRequest.selection.level", AttentionLevel.ATTENTION_LEVEL_WORD),
-    ("DumpAttentionRequest.selection.drop_special_tokens", True),
-    ("DumpAttentionRequest.selection.tensor_type", TensorType.TENSOR_TYPE_FLOAT16),
-    ("DumpAttentionRequest.selection.top_k", 4),
-    ("TranslateTextRequest.output.include_alignments", True),
-    ("TranslateTextRequest.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED),
 ]
 
 _OPTIONS_INVALID: list[tuple[str, Any]] = [
