@@ -17,6 +17,8 @@ from dragoman_model.plan import (
     Hypothesis,
     PhaseStats,
     Plan,
+    Progress,
+    ScoreOutput,
     Sequence,
 )
 
@@ -76,7 +78,14 @@ class FakeBatch:
         prefill = PhaseStats(1e-5 * real, len(plan.admit), real, 1) if plan.admit else None
         seconds = 0.001 + num_rows * self.row_seconds
         decode = PhaseStats(seconds, num_rows, num_rows, 0) if num_rows else None
-        return BatchOutput(finished, attentions, prefill, decode, failed)
+        scores = [ScoreOutput(one.id, (-0.5,) * len(one.target_ids)) for one in plan.score]
+        scoring = PhaseStats(0.001, len(scores), len(scores), 0) if scores else None
+        progress = [
+            Progress(row_id, self.rows[row_id][0].source_ids[: self.rows[row_id][1]])
+            for row_id in in_step
+            if row_id in self.rows and self.rows[row_id][0].report_progress
+        ]
+        return BatchOutput(finished, attentions, prefill, decode, failed, scores, scoring, progress)
 
     @property
     def num_rows(self) -> int:

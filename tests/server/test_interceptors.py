@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry
 from dragoman.v1 import (
     DumpAttentionRequest,
     DumpAttentionResponse,
+    TranslateBatchRequest,
+    TranslateBatchResponse,
     TranslateTextRequest,
     TranslateTextResponse,
     TranslationServiceServicer,
@@ -22,9 +24,10 @@ from dragoman.v1 import (
     add_TranslationServiceServicer_to_server,
 )
 from dragoman_server import errors, interceptors
-from dragoman_server.interceptors import ANSWERS, CallInterceptor
+from dragoman_server.interceptors import CallInterceptor
 from dragoman_server.logs import current_call
 from dragoman_server.metrics import Metrics
+from dragoman_server.statuses import ANSWERS
 
 Behaviour = Callable[[], Any]
 
@@ -54,6 +57,14 @@ class ScriptedService(TranslationServiceServicer):
         yield DumpAttentionResponse()
         self.behaviour()
         yield DumpAttentionResponse()
+
+    async def TranslateBatch(  # noqa: N802
+        self, request_iterator: AsyncIterator[TranslateBatchRequest], context: Any
+    ) -> AsyncIterator[TranslateBatchResponse]:
+        current_call.get().model = "en-de"
+        async for request in request_iterator:
+            self.behaviour()
+            yield TranslateBatchResponse(model=request.model)
 
 
 class Stage:
@@ -312,7 +323,7 @@ def test_a_caller_whose_clock_is_a_little_ahead_has_waited_until_its_deadline(
             return remaining
 
     error = interceptors._as_call_error(asyncio.CancelledError(), Context())
-    assert interceptors.ANSWERS[type(error)].code.name == code
+    assert ANSWERS[type(error)].code.name == code
 
 
 async def test_a_message_of_any_length_fits_into_the_metadata(stage: Stage):
@@ -325,3 +336,48 @@ async def test_a_message_of_any_length_fits_into_the_metadata(stage: Stage):
     caught = await refused(stage)
     assert caught.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert len(status_of(caught)[1]["BadRequest"].field_violations) == 16
+
+
+async def test_a_stream_of_requests_is_one_call(stage: Stage, caplog: pytest.LogCaptureFixture):
+    requests = [TranslateBatchRequest(model=name) for name in ("a", "b", "c")]
+    with caplog.at_level(logging.INFO):
+        call = stage.stub.TranslateBatch(iter(requests), metadata=(("x-request-id", "id-6"),))
+        assert [response.model async for response in call] == ["a", "b", "c"]
+    assert pairs(await call.trailing_metadata())["x-request-id"] == "id-6"
+    labels = {"method": "TranslateBatch", "model": "en-de", "code": "OK"}
+    assert stage.value("requests_total", **labels) == 1
+    (record,) = [record for record in caplog.records if record.message == "call"]
+    assert record.fields["request_id"] == "id-6"
+
+
+async def test_bytes_that_are_no_message_end_a_stream_of_requests(stage: Stage):
+    method = stage.channel.stream_stream("/dragoman.v1.TranslationService/TranslateBatch")
+    call = method(iter([TranslateBatchRequest(model="a").SerializeToString(), b"\xff\xff"]))
+    assert TranslateBatchResponse.FromString(await call.read()).model == "a"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_while_draining_no_stream_begins(stage: Stage):
+    stage.interceptor.is_draining = True
+    call = stage.stub.TranslateBatch(iter([TranslateBatchRequest()]))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert status_of(caught.value)[1]["ErrorInfo"].reason == "DRAINING"
+
+
+async def test_a_caller_that_reads_nothing_and_leaves_is_counted(stage: Stage):
+    """The handler then waits for the connection to take what it has written."""
+
+    async def endless() -> AsyncIterator[TranslateBatchRequest]:
+        while True:
+            yield TranslateBatchRequest(model="x" * 2**20)
+
+    call = stage.stub.TranslateBatch(endless())
+    await call.read()
+    call.cancel()
+    await asyncio.wait_for(stage.interceptor.wait_until_idle(), 10)
+    labels = {"method": "TranslateBatch", "model": "en-de", "code": "CANCELLED"}
+    assert stage.value("requests_total", **labels) == 1
