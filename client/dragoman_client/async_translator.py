@@ -1,29 +1,21 @@
 """The asyncio client: the blocking one's twin."""
 # ruff: noqa: ASYNC109 - a timeout travels to the server, which then stops too; `asyncio.timeout` would not tell it
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.v1 import ListModelsRequest, TranslationServiceStub
+from dragoman.v1 import ListModelsRequest, ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
 from dragoman_client.attention import Attention, AttentionReader
-from dragoman_client.bulk import (
-    DEFAULT_MAX_OUTAGE_SECONDS,
-    DEFAULT_MAX_PENDING,
-    Bulk,
-    Outage,
-    pair_prefixes,
-    prefixes_end_early_error,
-)
-from dragoman_client.bulk_asyncio import translate_in_bulk
+from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage
+from dragoman_client.bulk_asyncio import pair_prefixes, translate_in_bulk
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
-from dragoman_client.chunks import CallSize, Chunk, R
+from dragoman_client.chunks import Chunk, send_chunks_together
 from dragoman_client.core import Core, read_health, read_health_error
-from dragoman_client.errors import DragomanError, InvalidRequestError
+from dragoman_client.errors import DragomanError
 from dragoman_client.options import DecodingOptions, Split
 from dragoman_client.requests import (
     build_attention_request,
@@ -35,8 +27,6 @@ from dragoman_client.requests import (
 from dragoman_client.responses import read_models, read_scores, read_translations
 from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
 from dragoman_client.streams import AsyncTranslationStream
-
-T = TypeVar("T")
 
 
 class AsyncTranslator:
@@ -156,7 +146,18 @@ class AsyncTranslator:
             include_tokens=include_tokens,
             split=split,
         )
-        translations = await self._call_in_chunks("TranslateText", chunks, read_translations, timeout)
+
+        async def send(chunk: Chunk[TranslateTextRequest]) -> list[Translation]:
+            call = self._core.begin(timeout)
+            with call.raising(text_offset=chunk.offset):
+                response = await TranslationServiceStub(self._connected()).TranslateText(
+                    chunk.request, timeout=call.timeout, metadata=call.metadata
+                )
+            return read_translations(chunk.request, response)
+
+        translations = await send_chunks_together(
+            chunks, send, max_concurrent_calls=self._max_concurrent_calls
+        )
         return translations[0] if isinstance(text, str) else translations
 
     def stream(
@@ -224,7 +225,7 @@ class AsyncTranslator:
         )
         self._core.begin(timeout)  # refuses at once what it would refuse later
         return translate_in_bulk(
-            _pair_prefixes(texts, target_prefix),
+            pair_prefixes(texts, target_prefix),
             bulk,
             Outage(max_outage_seconds),
             header=header,
@@ -245,7 +246,16 @@ class AsyncTranslator:
         chunks = build_score_chunks(
             list(pairs), source_language=source_language, target_language=target_language, model=model
         )
-        return await self._call_in_chunks("ScoreText", chunks, read_scores, timeout)
+
+        async def send(chunk: Chunk[ScoreTextRequest]) -> list[Score]:
+            call = self._core.begin(timeout)
+            with call.raising(text_offset=chunk.offset):
+                response = await TranslationServiceStub(self._connected()).ScoreText(
+                    chunk.request, timeout=call.timeout, metadata=call.metadata
+                )
+            return read_scores(chunk.request, response)
+
+        return await send_chunks_together(chunks, send, max_concurrent_calls=self._max_concurrent_calls)
 
     async def attention(
         self,
@@ -304,46 +314,6 @@ class AsyncTranslator:
         """Returns the health service's stub, which knows no types."""
         return health_pb2_grpc.HealthStub(self._connected())
 
-    async def _call_in_chunks(
-        self,
-        method: str,
-        chunks: Iterable[Chunk[R]],
-        read: Callable[[R, Any], list[T]],
-        timeout: float | None,
-    ) -> list[T]:
-        """Makes the calls of a list, a few at a time; when one fails, the others are cancelled."""
-        slots = asyncio.Semaphore(self._max_concurrent_calls)
-        size = CallSize()
-
-        async def send(chunk: Chunk[R]) -> list[T]:
-            async with slots:
-                call = self._core.begin(timeout)
-                with call.raising(text_offset=chunk.offset):
-                    response = await getattr(TranslationServiceStub(self._connected()), method)(
-                        chunk.request, timeout=call.timeout, metadata=call.metadata
-                    )
-            return read(chunk.request, response)
-
-        async def send_or_halve(chunk: Chunk[R]) -> list[T]:
-            if size.takes(chunk.count):
-                try:
-                    return await send(chunk)
-                except InvalidRequestError as error:
-                    if not size.learn(chunk.count, error):
-                        raise
-            first, second = chunk.halves()
-            return await send_or_halve(first) + await send_or_halve(second)
-
-        tasks = [asyncio.ensure_future(send_or_halve(chunk)) for chunk in chunks]
-        try:
-            parts = await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
-        return [result for part in parts for result in part]
-
     async def close(self) -> None:
         """Ends the connection; calls that still run fail."""
         self._core.closed = True
@@ -362,32 +332,3 @@ class AsyncTranslator:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def _pair_prefixes(
-    texts: Iterable[str] | AsyncIterable[str], prefix: Iterable[str] | AsyncIterable[str] | str | None
-) -> AsyncIterator[tuple[str, str]]:
-    """Yields each text with what its translation starts with, whichever kind of iterable they come from."""
-    if isinstance(texts, Iterable) and not isinstance(prefix, AsyncIterable):
-        for pair in pair_prefixes(texts, prefix):
-            yield pair
-        return
-    if prefix is None or isinstance(prefix, str):
-        async for text in _each(texts):
-            yield text, prefix or ""
-        return
-    prefixes = _each(prefix)
-    async for text in _each(texts):
-        following = await anext(prefixes, None)
-        if following is None:
-            raise prefixes_end_early_error()
-        yield text, following
-
-
-async def _each(items: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from dragoman.v1 import TranslateBatchRequest
-from dragoman_client.bulk import END_SECONDS, Bulk, Outage
+from dragoman_client.bulk import END_SECONDS, Bulk, Outage, prefixes_end_early_error
 from dragoman_client.bulk_connection import Arrival, Connection
 from dragoman_client.core import Call
 from dragoman_client.errors import DragomanError, too_late_error
@@ -160,9 +160,36 @@ class _Job:
 
     def _restart_clock(self, connection: Connection) -> None:
         """Gives the server its time once more: to answer what it owes, or to end the call when all is answered."""
+        if self._limit.expired():
+            return
         now = asyncio.get_running_loop().time()
         timeout = connection.call.timeout
         if self._bulk.num_unanswered:
             self._limit.reschedule(None if timeout is None else now + timeout)
         else:
             self._limit.reschedule(now + END_SECONDS if self._input_ended else None)
+
+
+async def pair_prefixes(
+    texts: Iterable[str] | AsyncIterable[str], prefix: Iterable[str] | AsyncIterable[str] | str | None
+) -> AsyncIterator[tuple[str, str]]:
+    """Yields each text with what its translation starts with, whichever kind of iterable they come from."""
+    if prefix is None or isinstance(prefix, str):
+        async for text in _each(texts):
+            yield text, prefix or ""
+        return
+    prefixes = _each(prefix)
+    async for text in _each(texts):
+        following = await anext(prefixes, None)
+        if following is None:
+            raise prefixes_end_early_error()
+        yield text, following
+
+
+async def _each(items: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

@@ -1,21 +1,20 @@
 """The blocking client."""
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.v1 import ListModelsRequest, TranslationServiceStub
+from dragoman.v1 import ListModelsRequest, ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
 from dragoman_client.attention import Attention, AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage, pair_prefixes
 from dragoman_client.bulk_blocking import translate_in_bulk
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
-from dragoman_client.chunks import CallSize, Chunk, R
+from dragoman_client.chunks import Chunk, send_chunks
 from dragoman_client.core import Core, read_health, read_health_error
-from dragoman_client.errors import DragomanError, InvalidRequestError
+from dragoman_client.errors import DragomanError
 from dragoman_client.options import DecodingOptions, Split
 from dragoman_client.requests import (
     build_attention_request,
@@ -27,8 +26,6 @@ from dragoman_client.requests import (
 from dragoman_client.responses import read_models, read_scores, read_translations
 from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
 from dragoman_client.streams import TranslationStream
-
-T = TypeVar("T")
 
 
 class Translator:
@@ -146,7 +143,16 @@ class Translator:
             include_tokens=include_tokens,
             split=split,
         )
-        translations = self._call_in_chunks(self._stub.TranslateText, chunks, read_translations, timeout)
+
+        def send(chunk: Chunk[TranslateTextRequest]) -> list[Translation]:
+            call = self._core.begin(timeout)
+            with call.raising(text_offset=chunk.offset):
+                response = self._stub.TranslateText(
+                    chunk.request, timeout=call.timeout, metadata=call.metadata
+                )
+            return read_translations(chunk.request, response)
+
+        translations = send_chunks(chunks, send)
         return translations[0] if isinstance(text, str) else translations
 
     def stream(
@@ -269,7 +275,14 @@ class Translator:
         chunks = build_score_chunks(
             list(pairs), source_language=source_language, target_language=target_language, model=model
         )
-        return self._call_in_chunks(self._stub.ScoreText, chunks, read_scores, timeout)
+
+        def send(chunk: Chunk[ScoreTextRequest]) -> list[Score]:
+            call = self._core.begin(timeout)
+            with call.raising(text_offset=chunk.offset):
+                response = self._stub.ScoreText(chunk.request, timeout=call.timeout, metadata=call.metadata)
+            return read_scores(chunk.request, response)
+
+        return send_chunks(chunks, send)
 
     def attention(
         self,
@@ -352,34 +365,6 @@ class Translator:
         except DragomanError as error:
             return read_health_error(error)
         return read_health(response)
-
-    def _call_in_chunks(
-        self,
-        method: Any,
-        chunks: Iterable[Chunk[R]],
-        read: Callable[[R, Any], list[T]],
-        timeout: float | None,
-    ) -> list[T]:
-        """Makes the calls of a list, one after the other; those that the server finds too large, in halves."""
-        results: list[T] = []
-        left = deque(chunks)
-        size = CallSize()
-        while left:
-            chunk = left.popleft()
-            if not size.takes(chunk.count):
-                left.extendleft(reversed(chunk.halves()))
-                continue
-            call = self._core.begin(timeout)
-            try:
-                with call.raising(text_offset=chunk.offset):
-                    response = method(chunk.request, timeout=call.timeout, metadata=call.metadata)
-            except InvalidRequestError as error:
-                if not size.learn(chunk.count, error):
-                    raise
-                left.appendleft(chunk)
-            else:
-                results += read(chunk.request, response)
-        return results
 
     def close(self) -> None:
         """Ends the connection; calls that run in other threads fail."""
