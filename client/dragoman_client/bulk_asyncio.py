@@ -119,7 +119,8 @@ class _Job:
             try:
                 await self._talk_once()
             except DragomanError as error:
-                await asyncio.sleep(self._outage.delay(error, time.monotonic()))
+                if self._bulk.num_unanswered:  # or it is nobody's loss: another text makes another call
+                    await asyncio.sleep(self._outage.delay(error, time.monotonic()))
 
     async def _talk_once(self) -> None:
         """Makes one call.

@@ -126,6 +126,8 @@ class _Link:
                     self._drop()
         except DragomanError as error:
             self._drop()
+            if not self._bulk.num_unanswered:  # nobody's loss: another text makes another call
+                return
             try:
                 time.sleep(self._outage.delay(error, time.monotonic()))
             except DragomanError as final:

@@ -442,6 +442,42 @@ def test_call_that_ends_before_all_is_answered_is_the_servers_fault(run: Run, se
         run(["a"])
 
 
+def test_call_that_fails_when_all_is_answered_has_not_failed(run: Run, server: ScriptedServer) -> None:
+    server.script.batch_failures = [(1, failure(grpc.StatusCode.INTERNAL, "oops", reason="X"))]
+
+    assert [result.unwrap().text for result in run(["a"])] == ["<a>"]
+
+
+async def test_connection_that_is_lost_while_nothing_is_asked_is_made_anew_when_something_is(
+    server: ScriptedServer,
+) -> None:
+    server.script.batch_failures = [(1, failure(grpc.StatusCode.INTERNAL, "oops", reason="X"))] * 2
+    typed: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def keyboard() -> AsyncIterator[str]:
+        while (text := await typed.get()) is not None:
+            yield text
+
+    async with AsyncTranslator(server.address) as translator:
+        results = translator.translate_batch(keyboard(), max_outage_seconds=0)
+        for text in ("a", "b", "c"):
+            server.script.stream_ended.clear()
+            typed.put_nowait(text)
+            assert (await anext(results)).unwrap().text == f"<{text}>"
+            if text != "c":
+                assert await asyncio.to_thread(server.script.stream_ended.wait, 10)
+                await asyncio.to_thread(wait_for_threads)
+        typed.put_nowait(None)
+        assert [result async for result in results] == []
+
+
+def wait_for_threads() -> None:
+    """Returns when the client has heard that its call is over."""
+    for thread in threading.enumerate():
+        if thread.name == "dragoman-batch":
+            thread.join(10)
+
+
 async def test_closed_generator_leaves_no_task_behind(server: ScriptedServer) -> None:
     async with AsyncTranslator(server.address) as translator:
         results = translator.translate_batch(str(number) for number in itertools.count())

@@ -63,21 +63,33 @@ def translate_lines(job: Job, settings: Shared) -> int:
     """
     with _open_input(job.input_path) as source:
         if _is_journaled(source, job):
-            assert job.output_path
-            with _open_for_update(job.output_path) as output:
-                journal, num_done = _prepare(job, source, output)
-                run = _Run(job, settings, source, output, journal, num_done)
-                try:
-                    exit_code = run.translate()
-                except BaseException:
-                    journal.close(done=False)
-                    raise
-                journal.close(done=True)
-                return exit_code
+            return _translate_journaled(job, settings, source)
         if job.resume:
             raise click.UsageError("--resume goes with --input FILE and --output FILE, both regular files")
         with _open_output(job.output_path) as output:
             return _Run(job, settings, source, output, None, 0).translate()
+
+
+def _translate_journaled(job: Job, settings: Shared, source: BinaryIO) -> int:
+    """Translates from file to file, so that it can be gone on with after any interruption."""
+    assert job.output_path
+    run: _Run | None = None
+    try:
+        with _open_for_update(job.output_path) as output:
+            journal, num_done = _prepare(job, source, output)
+            done = False
+            try:
+                run = _Run(job, settings, source, output, journal, num_done)
+                exit_code = run.translate()
+                output.flush()
+                done = True
+            finally:
+                journal.close(done=done)
+            return exit_code
+    except OSError as error:
+        if run is None:
+            raise
+        raise JobError(f"{job.output_path}: {error.strerror}{run.so_far()}") from error
 
 
 class _Run:
@@ -119,10 +131,10 @@ class _Run:
             with LineProgress(console, _size(self._source), num_done=self._num_done, shown=shown) as progress:
                 asyncio.run(self._translate(progress))
         except DragomanError as error:
-            raise JobError(f"{error}{self._so_far()}") from error
+            raise JobError(f"{error}{self.so_far()}") from error
         except KeyboardInterrupt:
             if self._journal is not None:
-                click.echo(f"Interrupted{self._so_far()}", err=True)
+                click.echo(f"Interrupted{self.so_far()}", err=True)
             raise
         self._printer.warn()
         if not self._failed.count:
@@ -181,7 +193,7 @@ class _Run:
             self._journal.fail(line.number)
         self._printer.write_failure(None if line.error else line.text, code, reason)
 
-    def _so_far(self) -> str:
+    def so_far(self) -> str:
         """Says how much is done, and how to go on."""
         if self._journal is not None:
             return f"; {self._num_done:,} lines are done, go on with --resume"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -282,6 +283,29 @@ def test_job_whose_journal_cannot_be_written_goes_on_with_a_warning(dragoman: Dr
     assert result.exit_code == 0
     assert "cannot be gone on with" in result.stderr
     assert files.output.read_bytes() == b"<a>\n"
+
+
+def test_full_disk_says_how_to_go_on(server: ScriptedServer, dragoman: Dragoman, files: Files) -> None:
+    files.input.write_bytes(b"some line\n" * 3000)
+    path = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": path, "DRAGOMAN_SERVER": server.address}
+
+    full = subprocess.run(
+        [*COMMAND, *files.arguments()],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)),  # as good as a full disk
+        env=environment,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    num_done = files.output.read_bytes().count(b"\n")
+    resumed = dragoman(*files.arguments("--resume"))
+
+    assert full.returncode == 1
+    assert full.stderr.decode() == (
+        f"Error: {files.output}: File too large; {num_done} lines are done, go on with --resume\n"
+    )
+    assert resumed.exit_code == 0
+    assert files.output.read_bytes() == b"<some line>\n" * 3000
 
 
 def test_interrupt_of_a_file_says_how_to_go_on(server: ScriptedServer, files: Files) -> None:
