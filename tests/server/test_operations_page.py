@@ -9,8 +9,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from dragoman_server.config import ServerConfig
-from dragoman_server.interceptors import ANSWERS
 from dragoman_server.metrics import Metrics
+from dragoman_server.statuses import ANSWERS
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 
