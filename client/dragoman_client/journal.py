@@ -82,15 +82,25 @@ class Journal:
         return journal
 
     def begin(self) -> None:
-        """Writes what is known, in place of what was there."""
+        """Writes what is known, in place of what was there.
+
+        Raises:
+            OSError: It cannot be written; from then on, nothing is.
+        """
         temporary = self.path.with_name(self.path.name + ".new")
         self._file = temporary.open("wb", buffering=0)
-        self._write({"format": _FORMAT, **self._job})
-        if self.model:
-            self._write({"model": self.model[0], "digest": self.model[1]})
-        for number in sorted(self.failed_lines):
-            self._write({"failed_line": number})
-        temporary.replace(self.path)
+        try:
+            self._write({"format": _FORMAT, **self._job})
+            if self.model:
+                self._write({"model": self.model[0], "digest": self.model[1]})
+            for number in sorted(self.failed_lines):
+                self._write({"failed_line": number})
+            temporary.replace(self.path)
+        except OSError:
+            self._file.close()
+            self._file = None
+            temporary.unlink(missing_ok=True)
+            raise
 
     def check_model(self, name: str, digest: str) -> None:
         """Takes the model of a translation that is about to be written.

@@ -6,11 +6,13 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from dragoman import v1
 from tests.client.command_line import Result
 from tests.client.scripted_server import ScriptedServer
 
@@ -161,6 +163,33 @@ def test_person_at_a_terminal_gets_each_answer_at_once(environment: dict[str, st
     assert b"end with Ctrl-D" in process.stderr.read()
     process.stdout.close()
     process.stderr.close()
+
+
+def test_person_at_a_terminal_sees_a_translation_while_it_is_made(
+    server: ScriptedServer, environment: dict[str, str]
+) -> None:
+    seen = threading.Event()
+
+    def wait_for_reader(request: v1.StreamTranslateTextRequest) -> Iterator[v1.StreamTranslateTextResponse]:
+        yield v1.StreamTranslateTextResponse(delta=v1.TextDelta(text="first"))
+        assert seen.wait(30)
+        yield v1.StreamTranslateTextResponse(delta=v1.TextDelta(text=" second"))
+        translation = v1.Translation(text="first second")
+        result = v1.TranslateTextResponse(translations=[translation])
+        yield v1.StreamTranslateTextResponse(result=result)
+
+    server.script.stream = wait_for_reader
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*COMMAND, "translate", "Hi"], stdout=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    while b"first" not in shown:
+        shown += os.read(ours, 100)
+    seen.set()
+    rest = _read_all(ours)
+
+    assert process.wait(30) == 0
+    assert shown.decode() + rest == "first second\r\n"
 
 
 def test_bar_is_drawn_on_a_terminal_and_only_there(environment: dict[str, str], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from dragoman_client import (
     InvalidRequestError,
     NotFoundError,
     ServingStatus,
+    Translation,
     Translator,
 )
 from dragoman_model.checkpoint import load_model
@@ -93,6 +94,36 @@ def test_blocking_and_asynchronous_clients_get_the_same(server: Addresses) -> No
         assert [translation.text for translation in translator.translate(TEXTS * 60)] == asyncio.run(
             translate()
         )
+
+
+@pytest.mark.parametrize("options", [None, DecodingOptions(beam_size=3, num_hypotheses=2)])
+def test_pieces_of_a_stream_are_the_translation(server: Addresses, options: DecodingOptions | None) -> None:
+    async def read(text: str) -> tuple[list[str], Translation]:
+        async with (
+            AsyncTranslator(server.grpc) as translator,
+            translator.stream(text, options=options) as stream,
+        ):
+            return [piece async for piece in stream], stream.result
+
+    with Translator(server.grpc) as translator:
+        for text in [*TEXTS, " ".join(TEXTS)]:
+            with translator.stream(text, options=options, include_tokens=True) as stream:
+                pieces = list(stream)
+            whole = translator.translate(text, options=options, include_tokens=True)
+
+            assert "".join(pieces) == stream.result.text == whole.text
+            assert stream.result.tokens == whole.tokens
+            assert [str(other) for other in stream.result.alternatives] == list(map(str, whole.alternatives))
+            others, result = asyncio.run(read(text))
+            assert ("".join(others), result.text) == (whole.text, whole.text)
+
+
+def test_refused_stream_names_the_field(server: Addresses, dragoman: Callable[..., Result]) -> None:
+    with Translator(server.grpc) as translator, pytest.raises(InvalidRequestError) as caught:
+        list(translator.stream("Hi", options=DecodingOptions(beam_size=40)))
+
+    assert caught.value.field_violations[0].field == "options.beam_size"
+    assert dragoman("translate", "--stream", "A girl.").stdout == dragoman("translate", "A girl.").stdout
 
 
 def test_attention_of_each_sentence_is_exact_and_of_the_translation_served(server: Addresses) -> None:

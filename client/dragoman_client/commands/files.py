@@ -86,10 +86,13 @@ def _translate_journaled(job: Job, settings: Shared, source: BinaryIO) -> int:
             finally:
                 journal.close(done=done)
             return exit_code
+    except BrokenPipeError:  # of standard error
+        raise
     except OSError as error:
         if run is None:
             raise
-        raise JobError(f"{job.output_path}: {error.strerror}{run.so_far()}") from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise JobError(f"{where}{error.strerror or error}{run.so_far()}") from error
 
 
 class _Run:

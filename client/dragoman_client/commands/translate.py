@@ -15,6 +15,7 @@ from dragoman_client.commands.files import Job, check_paths, translate_lines
 from dragoman_client.commands.printing import Printer
 from dragoman_client.commands.shared import (
     Seconds,
+    is_terminal,
     option,
     search_options,
     shared,
@@ -52,7 +53,7 @@ DEFAULT_MAX_OUTAGE_SECONDS = 60.0
 @option(
     "--stream/--no-stream",
     default=None,
-    help="Show a translation while it is made.",
+    help="Show a translation while it is made; by default that of a single TEXT on a terminal.",
 )
 @search_options
 @decoding_options
@@ -124,6 +125,8 @@ def translate(
             max_outage_seconds=max_outage_seconds,
         )
         return translate_lines(job, shared())
+    if stream is None:
+        stream = len(texts) == 1 and not as_json and output_path is None and is_terminal(sys.stdout)
     with _open_output(output_path) as output:
         printer = Printer(output, as_json=as_json, single_lines=False)
         if stream:

@@ -302,7 +302,7 @@ def test_full_disk_says_how_to_go_on(server: ScriptedServer, dragoman: Dragoman,
 
     assert full.returncode == 1
     assert full.stderr.decode() == (
-        f"Error: {files.output}: File too large; {num_done} lines are done, go on with --resume\n"
+        f"Error: File too large; {num_done} lines are done, go on with --resume\n"
     )
     assert resumed.exit_code == 0
     assert files.output.read_bytes() == b"<some line>\n" * 3000
