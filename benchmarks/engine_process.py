@@ -86,9 +86,19 @@ class EngineProcess:
         self._receive()
 
     def run(
-        self, count: int, beam_size: int, batch_size: int, *, clock: str = "wall", outputs: bool = False
-    ) -> Run:
-        """Translates the first ``count`` sentences."""
+        self, count: int, beam_size: int, batch_size: int, *, clock: str = "wall", outputs: bool = False,
+        patience: float = 1.0,
+    ) -> Run:  # fmt: skip
+        """Translates the first ``count`` sentences.
+
+        Args:
+            count: Sentences.
+            beam_size: Of the search; 1 is greedy.
+            batch_size: Sentences at once, with all their beams.
+            clock: Of `CLOCKS`.
+            outputs: Returns the translations, too.
+            patience: CTranslate2's beam search ends when beam_size times this many hypotheses are finished.
+        """
         self._send(
             {
                 "count": count,
@@ -96,6 +106,7 @@ class EngineProcess:
                 "batch_size": batch_size,
                 "clock": clock,
                 "outputs": outputs,
+                "patience": patience,
             }
         )
         return Run(**self._receive())
@@ -129,6 +140,7 @@ class Engine(Protocol):
     """What the child drives."""
 
     description: str
+    patience: float
 
     def prepare(self, source: TokenIds) -> Any:
         """Returns a sentence as the engine takes it; not timed."""
@@ -156,7 +168,9 @@ class Timed:
 
 
 class OnCPU:
-    """An engine whose memory is the process's."""
+    """An engine whose memory is the process's, with the usual end of a beam search."""
+
+    patience = 1.0
 
     def peak_memory_bytes(self) -> int | None:
         return None
@@ -165,7 +179,7 @@ class OnCPU:
         pass
 
 
-class Dragoman:
+class Dragoman(OnCPU):
     """Our own, as `dragoman-model translate` runs it."""
 
     def __init__(self, precision: str, model: Path, device: str, threads: int) -> None:
@@ -248,6 +262,7 @@ class CTranslate2(OnCPU):
             results = self._translator.translate_batch(
                 [sources[index] for index in batch],
                 beam_size=beam_size,
+                patience=self.patience,
                 max_decoding_length=max_target_length([sources[index] for index in batch]),
                 min_decoding_length=0,
                 return_end_token=True,
@@ -259,7 +274,7 @@ class CTranslate2(OnCPU):
         return timed
 
 
-class HuggingFace:
+class HuggingFace(OnCPU):
     """Hugging Face's ``generate``; one call a batch, longest sentences first."""
 
     def __init__(self, precision: str, model: Path, device: str, threads: int) -> None:
@@ -378,6 +393,7 @@ def serve(
             answer({})
             continue
         clock = CLOCKS[request["clock"]]
+        engine.patience = request["patience"]
         reset_peak_memory()
         engine.reset_peak()
         started = clock()

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 import torch
-from serving import SENTENCES
+from sentences import SENTENCES
 from textbook import Found, search, uncached_logits
 
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model

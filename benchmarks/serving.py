@@ -1,226 +1,257 @@
-"""Measures a real server over real gRPC: sentences a second and latency for 1, 8 and 32 concurrent callers.
+"""Loads real servers over real gRPC: ours and, beside it, CTranslate2 behind the same contract (baseline.py).
 
-    python benchmarks/serving.py                     # the bundled model, our own sentences
-    python benchmarks/serving.py --threads 2 --json serving.json
+    python benchmarks/serving.py                                  # ours against the baseline, about ten minutes
+    python benchmarks/serving.py --seconds 3 --json serving.json  # shorter loads
+    python benchmarks/serving.py --callers 1 --callers 8          # ours alone, so many callers, each waiting its turn
 
-The server runs in a process of its own; each caller sends one sentence, waits for its translation and sends the next.
-Rounds take the numbers of callers in turn, so that a neighbour's load falls on all of them; medians over rounds count.
+Sentences of the test set come at random times, at rising rates, to each server in turn; a rate holds when all are answered
+and 99 of 100 within the limit. Servers share one core, one thread each, and the other is the load's. See
+benchmarks/README.md for how to read it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
-import platform
-import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+import closed_loop
 import grpc
+from open_loop import Load, RateSearch, load
+from reporting import Bar, bars_table, machine, percentile
+from sentences import SENTENCES, test_pairs
+from servers import BASELINE, OURS, OURS_IN_A_PROCESS, RunningServer, cores, running, running_server
 
-from dragoman.v1 import ListModelsRequest, TranslateTextRequest, TranslationServiceStub
+from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
+from dragoman_model.checkpoint import BUNDLED_MODEL
 
-SENTENCES = """
-Good morning, how did you sleep?
-The train to Hamburg leaves at ten past seven.
-I forgot my umbrella at home.
-Can you tell me where the post office is?
-She has been learning the piano for six years.
-We would like a table for four by the window.
-My brother works in a hospital.
-It is raining again.
-Please close the door behind you.
-The children are playing in the garden.
-He bought a used car for 3,500 euros last week.
-Do you want tea or coffee?
-I will call you back as soon as I get home.
-The museum is closed on Mondays.
-They moved to a smaller town because the rent was too high.
-What time does the shop open tomorrow?
-My phone is broken, so I could not answer.
-This soup needs a little more salt.
-He told us a story that nobody believed.
-The meeting was moved to Thursday at 2 pm.
-Thank you for your help.
-I have never seen so many stars in the sky.
-She opened the window to let in some fresh air.
-If the weather is good, we will go swimming on Sunday.
-The old man sat on the bench and fed the birds.
-Where did you put the keys?
-Our neighbours have two dogs and a cat.
-You should see a doctor about that cough.
-The book you lent me was better than the film.
-There is no milk left in the fridge.
-He speaks three languages, but he prefers to write in English.
-I am looking for a present for my mother's birthday.
-The bridge was built more than a hundred years ago.
-Don't worry, everything will be fine.
-We waited for an hour, and then we went home without him.
-My sister wants to become a teacher.
-The bus was late this morning.
-Could you speak a little more slowly?
-In winter it gets dark before five o'clock.
-After dinner she washed the dishes while he read the newspaper.
-""".strip().splitlines()
+BASELINE_NAME = "ctranslate2 int8"
+MUST, AIM = 1.0, 1.5  # ours / the baseline's rate
 
 
 @dataclass(frozen=True)
-class Load:
-    """What one number of callers got; medians over rounds."""
+class Capacity:
+    """What a server can bear.
 
-    callers: int
-    sentences_per_second: float
+    Attributes:
+        server: Its name.
+        highest_rate: Calls a second that hold the limit.
+        half_rate: The rate of the figures below.
+        latency_p50_seconds: At half the highest rate.
+        latency_p95_seconds: Likewise.
+        latency_p99_seconds: Likewise.
+        cpu_seconds_per_sentence: Likewise, of the server alone.
+    """
+
+    server: str
+    highest_rate: float
+    half_rate: float
     latency_p50_seconds: float
     latency_p95_seconds: float
+    latency_p99_seconds: float
+    cpu_seconds_per_sentence: float
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The whole run and where it was made."""
+class Target:
+    """A server under load and the search for its highest rate."""
 
-    model: str
-    device: str
-    precision: str
-    threads: int
-    machine: str
-    cpus: int
-    rounds: int
-    calls_per_round: int
-    loads: list[Load]
+    def __init__(self, server: RunningServer, start: float, sentences: Sequence[str]) -> None:
+        self.server = server
+        self.search = RateSearch(start)
+        self._sentences = sentences
+        self._channel = grpc.aio.insecure_channel(server.address)
+        self._stub = TranslationServiceStub(self._channel)
 
+    async def send(self, sentence: str) -> object:
+        return await self._stub.TranslateText(TranslateTextRequest(texts=[sentence]))
 
-@contextmanager
-def running_server(arguments: list[str]) -> Iterator[str]:
-    """Starts a server and yields its address; stops it in the end."""
-    command = [sys.executable, "-m", "dragoman_server", "--listen", "127.0.0.1:0", "--http", "", *arguments]
-    process = subprocess.Popen([*command, "--log-level", "warning"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise click.ClickException("the server did not start")
-        yield dict(pair.split("=", 1) for pair in line.split()[1:])["grpc"]
-    finally:
-        process.terminate()
-        process.wait()
+    async def load(self, rate: float, seconds: float, seed: int, limit: float) -> Load:
+        """Returns what a rate got, with the server's processor time."""
+        before = self.server.cpu_seconds()
+        found = await load(self.send, self._sentences, rate, seconds, seed=seed, limit=limit)
+        found.cpu_seconds = self.server.cpu_seconds() - before
+        return found
+
+    async def warm_up(self) -> None:
+        for start in range(0, 128, 32):
+            await asyncio.gather(*map(self.send, self._sentences[start : start + 32]))
+
+    async def close(self) -> None:
+        await self._channel.close()
 
 
-async def run_callers(
-    stub: TranslationServiceStub, sentences: list[str], callers: int, calls: int
-) -> list[float]:
-    """Sends ``calls`` sentences through so many callers and returns each call's seconds."""
-    waiting = iter(itertools.islice(itertools.cycle(sentences), calls))
-    latencies: list[float] = []
+async def compare(
+    servers: Sequence[RunningServer], sentences: Sequence[str], *, start: float, seconds: float, limit: float, say: Any
+) -> list[Capacity]:  # fmt: skip
+    """Returns each server's capacity; they are loaded in turn, never at once."""
+    targets = [Target(server, start, sentences) for server in servers]
+    for target in targets:
+        await target.warm_up()
+    seed = 0
+    while any(target.search.rate for target in targets):
+        seed += 1
+        for target in targets:
+            rate = target.search.rate
+            if rate is not None:
+                found = await target.load(rate, seconds, seed, limit)
+                say(describe(target.server.name, found, limit))
+                target.search.record(found.holds(limit))
+    capacities = []
+    for target in targets:
+        half = target.search.best / 2
+        found = await target.load(half, 2 * seconds, 0, limit) if half else Load(0.0, 0)
+        say(describe(target.server.name, found, limit))
+        latencies = found.latencies or [float("nan")]
+        p50, p95, p99 = (percentile(latencies, share) for share in (0.5, 0.95, 0.99))
+        cpu = found.cpu_seconds / len(latencies)
+        capacities.append(Capacity(target.server.name, target.search.best, half, p50, p95, p99, cpu))
+        await target.close()
+    return capacities
 
-    async def call_in_turn() -> None:
-        for sentence in waiting:
-            started = time.perf_counter()
-            await stub.TranslateText(TranslateTextRequest(texts=[sentence]))
-            latencies.append(time.perf_counter() - started)
 
-    await asyncio.gather(*(call_in_turn() for _ in range(callers)))
-    return latencies
+def describe(name: str, found: Load, limit: float) -> str:
+    """Returns a line about one rate."""
+    verdict = "holds" if found.holds(limit) else "given up" if found.is_abandoned else "fails"
+    p99 = f"p99 {percentile(found.latencies, 0.99) * 1000:.0f} ms" if found.latencies else "no answer"
+    refused = f", {found.num_refused} refused" if found.num_refused else ""
+    return f"{name}: {found.rate:.1f}/s {verdict}, {p99}{refused}"
 
 
-async def measure(
-    address: str, sentences: list[str], callers: list[int], rounds: int, calls: int, threads: int
-) -> Measurement:
-    """Returns the medians of all rounds."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub = TranslationServiceStub(channel)
-        (model, *_) = (await stub.ListModels(ListModelsRequest())).models
-        await run_callers(stub, sentences, 8, 2 * len(sentences))  # warms up
-        samples: dict[int, list[Load]] = {count: [] for count in callers}
-        for _ in range(rounds):
-            for count in callers:
-                started = time.perf_counter()
-                latencies = await run_callers(stub, sentences, count, calls)
-                seconds = time.perf_counter() - started
-                percentiles = statistics.quantiles(latencies, n=20, method="inclusive")
-                samples[count].append(Load(count, calls / seconds, percentiles[9], percentiles[18]))
-    loads = [
-        Load(
-            count,
-            statistics.median(load.sentences_per_second for load in loads),
-            statistics.median(load.latency_p50_seconds for load in loads),
-            statistics.median(load.latency_p95_seconds for load in loads),
-        )
-        for count, loads in samples.items()
+def capacities_table(capacities: Sequence[Capacity]) -> str:
+    """Returns the capacities as a table in Markdown."""
+    lines = [
+        "| server | highest rate | at | p50 | p95 | p99 | CPU per sentence |",
+        "| --- | --: | --: | --: | --: | --: | --: |",
     ]
-    return Measurement(
-        model=f"{model.name} {model.digest[:12]}",
-        device=model.device,
-        precision=model.precision,
-        threads=threads,
-        machine=cpu_name(),
-        cpus=len(os.sched_getaffinity(0)),
-        rounds=rounds,
-        calls_per_round=calls,
-        loads=loads,
-    )
+    for one in capacities:
+        p50, p95, p99 = (
+            f"{seconds * 1000:.1f} ms"
+            for seconds in (one.latency_p50_seconds, one.latency_p95_seconds, one.latency_p99_seconds)
+        )
+        lines.append(
+            f"| {one.server} | {one.highest_rate:.1f}/s | {one.half_rate:.1f}/s | {p50} | {p95} | {p99} "
+            f"| {one.cpu_seconds_per_sentence * 1000:.2f} ms |"
+        )
+    return "\n".join(lines)
 
 
-def cpu_name() -> str:
-    """Returns the processor's name as the kernel knows it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine()
+def capacity_bar(capacities: Sequence[Capacity]) -> Bar:
+    """Returns ours, the better of its forms, against the baseline."""
+    theirs = [one.highest_rate for one in capacities if one.server == BASELINE_NAME]
+    ours = [one.highest_rate for one in capacities if one.server != BASELINE_NAME]
+    is_measured = bool(theirs and ours and theirs[0])
+    return Bar(
+        what="highest rate, ours / baseline",
+        value=max(ours) / theirs[0] if is_measured else None,
+        must=MUST,
+        aim=AIM,
+        note="" if is_measured else "needs both servers",
     )
 
 
 @click.command()
-@click.option("--model", type=click.Path(path_type=Path), help="Model directory; the bundled one by default.")
 @click.option(
-    "--input", "file", type=click.File(encoding="utf-8"), help="Sentences, one a line; ours by default."
+    "--model",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=BUNDLED_MODEL,
+    help="Model directory; the bundled one by default.",
 )
 @click.option(
-    "--callers", type=int, multiple=True, default=(1, 8, 32), show_default=True, help="Concurrent callers."
+    "--input",
+    "input_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Sentences, one a line, instead of the test set's first 1,000 (of our own forty with --callers).",
 )
-@click.option("--rounds", default=5, show_default=True, help="Rounds, of which the medians count.")
+@click.option("--precision", default="auto", show_default=True, help="Our server's --precision.")
+@click.option("--device", default="auto", show_default=True, help="Our server's --device.")
+@click.option("--threads", default=1, show_default=True, help="Threads of a server's tensor operations.")
+@click.option("--seconds", default=10.0, show_default=True, help="Length of the load at each rate.")
+@click.option("--start-rate", default=60.0, show_default=True, help="First rate, calls a second.")
+@click.option("--limit-ms", default=250.0, show_default=True, help="What p99 must hold.")
 @click.option(
-    "--calls", default=160, show_default=True, help="Calls for each number of callers in each round."
+    "--pin/--no-pin", default=True, show_default=True, help="Servers on one core, the load on another."
 )
-@click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
-@click.option("--device", default="auto", show_default=True, help="The server's --device.")
+@click.option("--baseline/--no-baseline", default=True, show_default=True, help="Also measures the baseline.")
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Also writes the figures to this file."
+    "--engine-process", is_flag=True, help="Also measures ours with its engine in a process of its own."
+)
+@click.option(
+    "--callers", type=int, multiple=True, help="A closed loop of ours alone: concurrent callers; repeatable."
+)
+@click.option(
+    "--rounds", default=5, show_default=True, help="With --callers: rounds, of which the medians count."
+)
+@click.option(
+    "--calls", default=160, show_default=True, help="With --callers: calls of each number in each round."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also writes the figures to this file."
 )
 def main(
-    model: Path | None,
-    file: click.utils.LazyFile | None,
-    callers: tuple[int, ...],
-    rounds: int,
-    calls: int,
-    threads: int,
-    device: str,
-    json_file: Path | None,
-) -> None:
-    """Measures a server of its own and prints a table."""
-    sentences = [line.strip() for line in file if line.strip()] if file else SENTENCES
-    arguments = ["--threads", str(threads), "--device", device, *(["--model", str(model)] if model else [])]
-    with running_server(arguments) as address:
-        found = asyncio.run(measure(address, sentences, list(callers), rounds, calls, threads))
-    print(f"{found.model}, {found.device}, {found.precision}, {found.threads} thread(s); {found.machine}, "
-          f"{found.cpus} CPUs; medians of {found.rounds} rounds of {found.calls_per_round} calls")  # fmt: skip
-    print("| callers | sentences/s | p50 | p95 |\n| --: | --: | --: | --: |")
-    for load in found.loads:
-        print(
-            f"| {load.callers} | {load.sentences_per_second:.1f} | {load.latency_p50_seconds * 1000:.1f} ms "
-            f"| {load.latency_p95_seconds * 1000:.1f} ms |"
+    model: Path, input_path: Path | None, precision: str, device: str, threads: int, seconds: float, start_rate: float,
+    limit_ms: float, pin: bool, baseline: bool, engine_process: bool, callers: tuple[int, ...], rounds: int, calls: int,
+    json_path: Path | None,
+) -> None:  # fmt: skip
+    """Measures servers of its own and prints a table."""
+    arguments = [
+        "--threads",
+        str(threads),
+        "--device",
+        device,
+        "--precision",
+        precision,
+        "--model",
+        str(model),
+    ]
+    given = input_path.read_text(encoding="utf-8").splitlines() if input_path else []
+    given = [line.strip() for line in given if line.strip()]
+    if callers:
+        with running_server(arguments) as address:
+            found = asyncio.run(
+                closed_loop.measure(address, given or SENTENCES, list(callers), rounds, calls, threads)
+            )
+        print(closed_loop.table(found))
+        _write_json(json_path, asdict(found))
+        return
+    sentences = given or [pair.source for pair in test_pairs(model, 1000)]
+    server_core, load_core = cores(pin)
+    programs = [("dragoman", OURS, arguments)]
+    if engine_process:
+        programs.append(("dragoman, engine in a process", OURS_IN_A_PROCESS, arguments))
+    if baseline:
+        programs.append((BASELINE_NAME, BASELINE, ["--model", str(model), "--threads", str(threads)]))
+    print(f"{machine()}; {threads} thread(s); model {model.name}, ours {precision}; {len(sentences)} sentences; "
+          f"p99 within {limit_ms:.0f} ms; {seconds:g} s a rate")  # fmt: skip
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(running(name, program, options, core=server_core))
+            for name, program, options in programs
+        ]
+        if load_core is not None:
+            os.sched_setaffinity(0, {load_core})
+        capacities = asyncio.run(
+            compare(servers, sentences, start=start_rate, seconds=seconds, limit=limit_ms / 1000, say=_say)
         )
-    if json_file is not None:
-        json_file.write_text(json.dumps(asdict(found), indent=2) + "\n")
+    bar = capacity_bar(capacities)
+    print(f"\n{capacities_table(capacities)}\n\n{bars_table([bar])}")
+    _write_json(json_path, [asdict(one) for one in capacities])
+    sys.exit(bar.verdict == "missed")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _write_json(path: Path | None, figures: Any) -> None:
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,98 @@
+"""Real servers in processes of their own, pinned to a core where asked to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+OURS = ("-m", "dragoman_server", "--http", "", "--log-level", "warning")
+OURS_IN_A_PROCESS = (str(Path(__file__).parent / "engine_in_process.py"), *OURS[2:])
+BASELINE = (str(Path(__file__).parent / "baseline.py"),)
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that answers.
+
+    Attributes:
+        name: What reports call it.
+        address: host:port of its gRPC side.
+        pid: Its process.
+    """
+
+    name: str
+    address: str
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """Returns the processor time that it and its children have taken so far."""
+        return _cpu_seconds(self.pid)
+
+
+def _cpu_seconds(pid: int) -> float:
+    process = Path(f"/proc/{pid}")
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    ticks = sum(map(int, fields[11:15]))  # user and system time, also of children that have ended
+    children = {int(child) for task in process.glob("task/*/children") for child in task.read_text().split()}
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_seconds, children))
+
+
+@contextmanager
+def running(
+    name: str, program: Sequence[str], arguments: Sequence[str] = (), *, core: int | None = None
+) -> Iterator[RunningServer]:
+    """Starts a server, yields it when it is ready and stops it in the end.
+
+    Args:
+        name: For reports.
+        program: `OURS` or `BASELINE`.
+        arguments: More of the command line.
+        core: The CPU that it is pinned to; None leaves it free.
+    """
+
+    command = [sys.executable, *program, "--listen", "127.0.0.1:0", *arguments]
+    with _pinned(core):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise click.ClickException(f"the server did not start: {name}")
+        fields = dict(pair.split("=", 1) for pair in line.split()[1:])
+        yield RunningServer(name, fields["grpc"], process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def cores(pinned: bool) -> tuple[int | None, int | None]:
+    """Returns the servers' core and the load's; None leaves a process where it is."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if not pinned or len(allowed) < 2:
+        return None, None
+    return allowed[0], allowed[-1]
+
+
+@contextmanager
+def _pinned(core: int | None) -> Iterator[None]:
+    """Keeps this thread on a core; what it starts meanwhile stays there, and so do the threads of that."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before if core is None else {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def running_server(arguments: Sequence[str]) -> Iterator[str]:
+    """Starts our server and yields its address; stops it in the end."""
+    with running("dragoman", OURS, arguments) as server:
+        yield server.address
