@@ -24,7 +24,7 @@ from typing import Any
 import click
 import grpc
 from reporting import Bar, bars_table, machine, percentile
-from sentences import test_pairs
+from sentences import test_set_pairs
 from servers import OURS, cores, running
 
 from dragoman.v1 import BatchItem, TranslateBatchRequest, TranslateTextRequest, TranslationServiceStub
@@ -62,6 +62,7 @@ class Stream:
 
     def __init__(self, stub: TranslationServiceStub, sentences: Sequence[str]) -> None:
         self.num_done = 0
+        self._changed = asyncio.Event()
         self._sentences = sentences
         self._call = stub.TranslateBatch(self._requests())
         self._task = asyncio.create_task(self._read())
@@ -70,7 +71,8 @@ class Stream:
         """Returns once so many results more have come."""
         target = self.num_done + count
         while self.num_done < target and not self._task.done():
-            await asyncio.sleep(0.005)
+            self._changed.clear()
+            await self._changed.wait()
         if self._task.done():
             self._task.result()
 
@@ -88,8 +90,12 @@ class Stream:
             yield TranslateBatchRequest(items=items)
 
     async def _read(self) -> None:
-        async for response in self._call:
-            self.num_done += len(response.results)
+        try:
+            async for response in self._call:
+                self.num_done += len(response.results)
+                self._changed.set()
+        finally:
+            asyncio.get_running_loop().call_soon(self._changed.set)  # once the task is done
 
 
 async def call_in_turn(stub: TranslationServiceStub, sentences: Sequence[str]) -> list[float]:
@@ -162,7 +168,7 @@ def main(
     model: Path, precision: str, device: str, threads: int, rounds: int, calls: int, pin: bool, json_path: Path | None
 ) -> None:  # fmt: skip
     """Measures a server of its own."""
-    sentences = [pair.source for pair in test_pairs(model, 1000)]
+    sentences = [pair.source for pair in test_set_pairs(model, 1000)]
     arguments = [
         "--threads",
         str(threads),

@@ -273,7 +273,7 @@ def main(
     threads: int, clock: str, quick: bool, json_path: Path | None,
 ) -> None:  # fmt: skip
     """Measures engines on MODEL's weights (by default the bundled model's) and says how ours stands."""
-    from sentences import test_pairs
+    from sentences import test_set_pairs
 
     from dragoman_model.checkpoint import BUNDLED_MODEL
     from dragoman_model.config import read_config
@@ -283,7 +283,7 @@ def main(
         sentences, single_sentences, slow_sentences, rounds, slow_rounds = 128, 16, 32, 1, 1
     model = model or BUNDLED_MODEL
     tokenizer, config = Tokenizer.load(model), read_config(model / "config.json")
-    pairs = test_pairs(model, sentences)
+    pairs = test_set_pairs(model, sentences)
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     sizes = Sizes(
         sentences=len(pairs),

@@ -53,7 +53,7 @@ After dinner she washed the dishes while he read the newspaper.
 """.strip().splitlines()
 
 
-def test_pairs(model: Path, count: int) -> list[Pair]:
+def test_set_pairs(model: Path, count: int) -> list[Pair]:
     """Returns the first ``count`` pairs of the test set that the model's recipe names, from the cache or the network."""
     recipe = load_recipe(model / RECIPE_FILE)
 

@@ -26,7 +26,7 @@ import closed_loop
 import grpc
 from open_loop import Load, RateSearch, load
 from reporting import Bar, bars_table, machine, percentile
-from sentences import SENTENCES, test_pairs
+from sentences import SENTENCES, test_set_pairs
 from servers import BASELINE, OURS, OURS_IN_A_PROCESS, RunningServer, cores, running, running_server
 
 from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
@@ -220,7 +220,7 @@ def main(
         print(closed_loop.table(found))
         _write_json(json_path, asdict(found))
         return
-    sentences = given or [pair.source for pair in test_pairs(model, 1000)]
+    sentences = given or [pair.source for pair in test_set_pairs(model, 1000)]
     server_core, load_core = cores(pin)
     programs = [("dragoman", OURS, arguments)]
     if engine_process:

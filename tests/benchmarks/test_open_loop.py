@@ -1,6 +1,7 @@
 """Open-loop load: when calls come, what counts as held, and how the highest rate is found."""
 
 import asyncio
+import itertools
 import statistics
 
 import grpc
@@ -10,7 +11,7 @@ from benchmarks.open_loop import Load, RateSearch, load, poisson_arrivals
 
 def test_arrivals_are_a_poisson_process_of_the_rate():
     arrivals = poisson_arrivals(50.0, 200.0, seed=3)
-    gaps = [after - before for before, after in zip(arrivals, arrivals[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(arrivals)]
     assert arrivals == sorted(arrivals)
     assert arrivals[-1] < 200
     assert len(arrivals) == pytest.approx(50 * 200, rel=0.03)
