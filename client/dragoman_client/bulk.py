@@ -25,8 +25,9 @@ DEFAULT_MAX_OUTAGE_SECONDS = 30.0
 MAX_PENDING_CHARACTERS = 1 << 20
 """Keeps long texts from filling the memory; a single one may be longer."""
 
-MAX_TEXT_BYTES = 1 << 20
-"""Above any text limit. A text that no server would read must not fail the call that it shares with others."""
+MAX_TEXT_BYTES = 900_000
+"""Above any usual text limit. Every server reads a message of 1 MiB; what none might read would fail a whole call, and not
+only its own text."""
 
 MAX_ITEMS_PER_MESSAGE = 64
 MAX_MESSAGE_CHARACTERS = 20_000

@@ -140,7 +140,7 @@ def test_text_that_is_refused_has_its_error_and_the_others_go_on(run: Run, serve
     with pytest.raises(InvalidRequestError, match="300 tokens"):
         bad.unwrap()
     assert "lone surrogate" in str(surrogate.error)
-    assert "at most 1,048,576" in str(huge.error)
+    assert "at most 900,000" in str(huge.error)
     assert last.unwrap().finish_reason is FinishReason.BLANK
     assert sent(server) == [["good", "bad", ""]]
 

@@ -164,7 +164,7 @@ _OPTIONS = [
         default=DEFAULT_TIMEOUT_SECONDS,
         expose_value=False,
         callback=_remember,
-        help="How long each call to the server may take.",
+        help="How long each call to the server may take, and lines wait for the next answer.",
     ),
     option(
         "--color",
