@@ -1,6 +1,9 @@
+import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -8,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman import v1
+from dragoman_client.__main__ import run
 from tests.client.command_line import Result, invoke
-from tests.client.scripted_server import ScriptedServer, failure
+from tests.client.scripted_server import ScriptedServer, ScriptedService, failure
 
 Dragoman = Callable[..., Result]
 
@@ -175,6 +179,42 @@ def test_failure_of_the_whole_call_says_how_far_the_job_is(
     assert early.exit_code == 1
     assert early.lines == ["<a>"] * len(early.lines)
     assert early.stderr == f"Error: no such model; lines 1 to {len(early.lines)} are done\n"
+
+
+def test_input_is_read_no_further_than_a_little_ahead_of_the_answers(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counted(io.RawIOBase):
+        given = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            size = min(len(buffer), 3_000_000 - self.given)
+            buffer[:size] = b"x" * size
+            for end in range(999 - self.given % 1000, size, 1000):
+                buffer[end] = 10
+            self.given += size
+            return size
+
+    source, ahead, answered = Counted(), [], 0
+    service = ScriptedService(server.script)
+
+    def watch(request: v1.TranslateBatchRequest) -> Iterator[v1.TranslateBatchResponse]:
+        nonlocal answered
+        ahead.append(source.given - 1000 * answered)
+        answered += len(request.items)
+        yield service.answer(request, request)
+
+    server.script.batch = watch
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(source)))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=True))
+
+    assert run(["translate", "--server", server.address]) == 0
+    assert output.getvalue() == (b"<" + b"x" * 999 + b">\n") * 3000
+    assert max(ahead) <= 512 * 1000 + 4 * 65_536  # what is under way, and what the reading thread holds
 
 
 def test_server_that_goes_away_is_waited_for_and_given_up_in_the_end(
