@@ -35,6 +35,13 @@ from dragoman_client.results import (
     TextSpan,
     Translation,
 )
+from dragoman_client.selection import (
+    AttentionKind,
+    AttentionLevel,
+    AttentionReduction,
+    AttentionSelection,
+    WeightType,
+)
 from dragoman_client.streams import AsyncTranslationStream, TranslationStream
 from dragoman_client.translator import Translator
 
@@ -42,6 +49,10 @@ __all__ = [
     "AsyncTranslationStream",
     "AsyncTranslator",
     "Attention",
+    "AttentionKind",
+    "AttentionLevel",
+    "AttentionReduction",
+    "AttentionSelection",
     "AttentionTensor",
     "AttentionUnit",
     "BatchResult",
@@ -68,4 +79,5 @@ __all__ = [
     "TranslationStream",
     "Translator",
     "UnavailableError",
+    "WeightType",
 ]

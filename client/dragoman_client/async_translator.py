@@ -9,7 +9,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
-from dragoman_client.attention import Attention, AttentionReader
+from dragoman_client.attention import Attention
+from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage
 from dragoman_client.bulk_asyncio import pair_prefixes, translate_in_bulk
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
@@ -26,6 +27,7 @@ from dragoman_client.requests import (
 )
 from dragoman_client.responses import read_models, read_scores, read_translations
 from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
+from dragoman_client.selection import AttentionSelection
 from dragoman_client.streams import AsyncTranslationStream
 
 
@@ -267,9 +269,10 @@ class AsyncTranslator:
         model: str | None = None,
         options: DecodingOptions | None = None,
         split: Split | str | None = None,
+        selection: AttentionSelection | None = None,
         timeout: float | None = None,
     ) -> list[Attention]:
-        """Returns the cross-attention behind a text's translation; see :meth:`Translator.attention`."""
+        """Returns the attention behind a text's translation; see :meth:`Translator.attention`."""
         request = build_attention_request(
             text,
             translation=translation,
@@ -278,6 +281,7 @@ class AsyncTranslator:
             model=model,
             options=options,
             split=split,
+            selection=selection,
         )
         reader = AttentionReader(text)
         call = self._core.begin(timeout)

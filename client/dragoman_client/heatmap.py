@@ -10,7 +10,7 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from dragoman_client.words import Matrix
+from dragoman_client.matrix import Matrix
 
 # From night to lamp light: the bottom is near both a dark and a light terminal's edge of vision, every step is lighter
 # than the one before, and it survives colour blindness (blue to yellow).

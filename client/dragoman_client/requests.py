@@ -19,6 +19,8 @@ from dragoman.v1 import (
 from dragoman_client.chunks import Chunk
 from dragoman_client.errors import FieldViolation, InvalidRequestError
 from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.selection import AttentionSelection
+from dragoman_client.wire_selection import build_selection
 
 MAX_TEXTS_PER_CALL = 256
 """The server's default limit."""
@@ -181,12 +183,13 @@ def build_attention_request(
     model: str | None,
     options: DecodingOptions | None,
     split: Split | str | None,
+    selection: AttentionSelection | None = None,
 ) -> DumpAttentionRequest:
-    """Returns the call that dumps a text's cross-attention.
+    """Returns the call that dumps a text's attention.
 
     Raises:
         InvalidRequestError: The text or the translation cannot be sent.
-        ValueError: ``split`` names no way to split.
+        ValueError: ``split`` names no way to split, or a value of the selection is none of its enumeration's.
     """
     check_encodable(text, "text")
     if translation is not None:
@@ -200,6 +203,7 @@ def build_attention_request(
         target_language_code=target_language or "",
         options=_build_options(options),
         split=TextSplit.TEXT_SPLIT_UNSPECIFIED if split is None else _build_split(split),
+        selection=None if selection is None else build_selection(selection),
     )
 
 

@@ -8,7 +8,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
-from dragoman_client.attention import Attention, AttentionReader
+from dragoman_client.attention import Attention
+from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage, pair_prefixes
 from dragoman_client.bulk_blocking import translate_in_bulk
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
@@ -25,6 +26,7 @@ from dragoman_client.requests import (
 )
 from dragoman_client.responses import read_models, read_scores, read_translations
 from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
+from dragoman_client.selection import AttentionSelection
 from dragoman_client.streams import TranslationStream
 
 
@@ -294,9 +296,10 @@ class Translator:
         model: str | None = None,
         options: DecodingOptions | None = None,
         split: Split | str | None = None,
+        selection: AttentionSelection | None = None,
         timeout: float | None = None,
     ) -> list[Attention]:
-        """Returns the cross-attention behind a text's translation, sentence by sentence.
+        """Returns the attention behind a text's translation, sentence by sentence.
 
         Args:
             text: At most 20,000 characters (or what the server's limit is).
@@ -306,6 +309,7 @@ class Translator:
             model: A name from :meth:`models`; None takes the first that serves the languages.
             options: How to search; None takes the server's defaults.
             split: How the text is cut into sentences; None takes the server's default.
+            selection: Which weights; None takes cross-attention, every layer and head, pieces.
             timeout: Seconds; None takes the translator's.
 
         Returns:
@@ -322,6 +326,7 @@ class Translator:
             model=model,
             options=options,
             split=split,
+            selection=selection,
         )
         reader = AttentionReader(text)
         call = self._core.begin(timeout)

@@ -107,8 +107,8 @@ class AttentionArray:
         axes: Names of its axes; "layer" and "head" only where they were kept apart, and "rank" in the place of the columns
             where only the largest weights were taken.
         shape: Size along each axis.
-        layers: Which layers stand along the layer axis.
-        heads: Which heads stand along the head axis.
+        layers: Which layers stand along the layer axis, or went into what they became.
+        heads: Which heads stand along the head axis, or went into what they became.
         data: Its elements, row-major, little-endian.
     """
 
@@ -142,6 +142,8 @@ def _select_kind(
     every = output.of(kind)
     layers = selection.layers or tuple(range(every.size(0)))
     heads = selection.heads or tuple(range(every.size(1)))
+    if selection.is_rollout:
+        layers = tuple(sorted(layers))[-1 if kind is AttentionKind.CROSS else 0 :]
     weights = _reduce(output, selection, kind, layers, heads)
     rows, columns = units.along(kind)
     if selection.words:
@@ -166,8 +168,8 @@ def _select_kind(
             element_type=element_type,
             axes=(*axes, row_axis, last_axis),
             shape=tuple(values.shape),
-            layers=layers if "layer" in axes else (),
-            heads=heads if "head" in axes else (),
+            layers=layers,
+            heads=heads,
             data=_bytes(values),
         )
 
@@ -194,7 +196,7 @@ def _reduce(
 ) -> Tensor:
     """Returns the chosen layers and heads, those that are to become one as one."""
     if selection.is_rollout:
-        means = mean_over(_chosen(output.of(kind), sorted(layers), heads), 1)  # (L, R, C)
+        means = mean_over(_chosen(output.of(kind), layers, heads), 1)  # (L, R, C)
         if kind is not AttentionKind.CROSS:
             return rollout(means)
         encoder = output.of(AttentionKind.ENCODER_SELF)

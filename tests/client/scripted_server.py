@@ -1,9 +1,7 @@
 """A small real gRPC server whose answers a test scripts: real wire, no model."""
 # ruff: noqa: N802 - methods are named as in the contract
 
-import math
 import re
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from dragoman import v1
-
-DIGEST = "ab" * 32
-NUM_LAYERS, NUM_HEADS = 2, 4
-
+from tests.client.scripted_attention import DIGEST, NUM_HEADS, NUM_LAYERS, attention_of
 
 Failure = tuple[status_pb2.Status, tuple[tuple[str, str], ...]]
 
@@ -29,16 +24,6 @@ Failure = tuple[status_pb2.Status, tuple[tuple[str, str], ...]]
 def translated(text: str) -> str:
     """What the scripted server makes of a text."""
     return text if text.strip() == "" else f"<{text}>"
-
-
-def pieces_of(text: str) -> list[tuple[str, int, int]]:
-    """Cuts a text as a vocabulary would: the space goes with the word, long words into two."""
-    pieces = []
-    for match in re.finditer(r"\s*\S+", text):
-        word, start, end = match[0], match.start(), match.end()
-        cut = start + len(word) // 2 + 1 if len(word) > 6 else end
-        pieces += [(text[a:b].replace(" ", "▁"), a, b) for a, b in ((start, cut), (cut, end)) if b > a]
-    return pieces
 
 
 @dataclass
@@ -229,9 +214,18 @@ class ScriptedService(v1.TranslationServiceServicer):
         if not sentences:
             blank = v1.Translation(text=request.text, finish_reason=v1.FinishReason.FINISH_REASON_BLANK)
             yield v1.DumpAttentionResponse(header=v1.AttentionHeader(translation=blank, model="en-de"))
+        for name, numbers, limit in (
+            ("layer", request.selection.layers, NUM_LAYERS),
+            ("head", request.selection.heads, NUM_HEADS),
+        ):
+            if any(number >= limit for number in numbers):
+                violations = {
+                    f"selection.{name}s": f"{max(numbers)} given; there are {name}s 0 to {limit - 1}"
+                }
+                _abort(context, failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", violations=violations))
         for index, (sentence, start) in enumerate(sentences):
             result = request.translation or self.script.translations.get(sentence, translated(sentence))
-            yield from attention_of(sentence, start, result, index, len(sentences))
+            yield from attention_of(sentence, start, result, index, len(sentences), request.selection)
 
     def ListModels(self, request: v1.ListModelsRequest, context: Any) -> v1.ListModelsResponse:
         return v1.ListModelsResponse(
@@ -258,56 +252,6 @@ class ScriptedService(v1.TranslationServiceServicer):
                 max_sentence_rows=1,
             ),
         )
-
-
-def attention_of(
-    sentence: str, start: int, result: str, index: int = 0, count: int = 1
-) -> Iterator[v1.DumpAttentionResponse]:
-    """Makes a stream whose weights lie along the diagonal and sum to 1."""
-    sources, targets = pieces_of(sentence), pieces_of(result)
-    num_sources, num_targets = len(sources) + 1, len(targets) + 1
-    values: list[float] = []
-    for layer in range(NUM_LAYERS):
-        for head in range(NUM_HEADS):
-            for row in range(num_targets):
-                centre = row * (num_sources - 1) / max(num_targets - 1, 1) + 0.4 * head - 0.6
-                sharpness = 0.5 + layer + head / 4
-                scores = [math.exp(-sharpness * abs(column - centre)) for column in range(num_sources)]
-                values += [score / sum(scores) for score in scores]
-    data = struct.pack(f"<{len(values)}f", *values)
-    header = v1.AttentionHeader(
-        sentence_index=index,
-        sentence_count=count,
-        translation=v1.Translation(
-            text=result, finish_reason=v1.FinishReason.FINISH_REASON_EOS, score=-2.0, sentence_count=1
-        ),
-        model="en-de",
-        model_digest=DIGEST,
-        source_units=[_unit(text, start + a, start + b) for text, a, b in sources] + [_end_unit()],
-        target_units=[_unit(text, a, b) for text, a, b in targets] + [_end_unit()],
-    )
-    header.tensors.add(
-        name="cross",
-        kind=v1.AttentionKind.ATTENTION_KIND_CROSS,
-        type=v1.TensorType.TENSOR_TYPE_FLOAT32,
-        shape=[NUM_LAYERS, NUM_HEADS, num_targets, num_sources],
-        axes=["layer", "head", "target", "source"],
-        layers=range(NUM_LAYERS),
-        heads=range(NUM_HEADS),
-        size_bytes=len(data),
-    )
-    yield v1.DumpAttentionResponse(header=header)
-    for offset in range(0, len(data), 1000):
-        chunk = v1.TensorChunk(tensor_index=0, offset_bytes=offset, data=data[offset : offset + 1000])
-        yield v1.DumpAttentionResponse(chunk=chunk)
-
-
-def _unit(text: str, start: int, end: int) -> v1.AttentionUnit:
-    return v1.AttentionUnit(text=text, span=v1.TextSpan(start=start, end=end))
-
-
-def _end_unit() -> v1.AttentionUnit:
-    return v1.AttentionUnit(text="</s>", special=True)
 
 
 def failure(

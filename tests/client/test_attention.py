@@ -5,9 +5,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dragoman import v1
-from dragoman_client import Attention, ServerError, TextSpan, Translator
-from dragoman_client.attention import AttentionReader
-from tests.client.scripted_server import NUM_HEADS, NUM_LAYERS, ScriptedServer, attention_of
+from dragoman_client import (
+    Attention,
+    AttentionKind,
+    AttentionLevel,
+    AttentionReduction,
+    AttentionSelection,
+    ServerError,
+    TextSpan,
+    Translator,
+    WeightType,
+)
+from dragoman_client.attention_reader import AttentionReader
+from tests.client.scripted_attention import NUM_HEADS, NUM_LAYERS, attention_of
+from tests.client.scripted_server import ScriptedServer
 
 TEXT = "A girl reads."
 
@@ -73,6 +84,104 @@ def test_row_that_is_not_there_is_an_index_error(place: tuple[int, int, int]) ->
 
     with pytest.raises(IndexError):
         attention.weights.row(*place)
+
+
+def test_every_kind_asked_for_comes_with_its_rows_and_columns(server: ScriptedServer) -> None:
+    kinds = tuple(AttentionKind)
+    with Translator(server.address) as translator:
+        [attention] = translator.attention(TEXT, selection=AttentionSelection(kinds=kinds))
+
+    assert [tensor.kind for tensor in attention.tensors] == list(kinds)
+    assert attention.weights is attention.tensors[0]
+    assert [tensor.axes[2:] for tensor in attention.tensors] == [
+        ("target", "source"), ("query", "key"), ("target", "input"),
+    ]  # fmt: skip
+    for tensor in attention.tensors:
+        rows, columns = attention.rows(tensor.kind), attention.columns(tensor.kind)
+        assert tensor.shape == (NUM_LAYERS, NUM_HEADS, len(rows), len(columns))
+        assert sum(tensor.row(1, 3, len(rows) - 1)) == pytest.approx(1)
+    assert attention.columns(AttentionKind.DECODER_SELF)[0].text == "<s>"
+
+
+def test_reduced_axis_is_left_out_where_a_row_is_named(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        [full] = translator.attention(TEXT)
+        [heads] = translator.attention(TEXT, selection=AttentionSelection(head_reduction="mean"))
+        [one] = translator.attention(
+            TEXT,
+            selection=AttentionSelection(
+                layers=(1,), layer_reduction=AttentionReduction.MAX, head_reduction=AttentionReduction.MAX
+            ),
+        )
+
+    assert heads.weights.axes == ("layer", "target", "source")
+    assert heads.weights.row(1, None, 2).tolist() == pytest.approx(full.weights.mean(layer=1)[2])
+    assert heads.weights.mean()[2] == pytest.approx(full.weights.mean()[2])
+    assert (one.weights.axes, one.weights.layers) == (("target", "source"), (1,))
+    largest = [max(column) for column in zip(*(full.weights.row(1, head, 0) for head in range(NUM_HEADS)))]
+    assert one.weights.row(None, None, 0).tolist() == pytest.approx(largest)
+    with pytest.raises(IndexError, match="layer None"):
+        heads.weights.row(None, None, 0)
+
+
+def test_words_come_without_special_tokens_when_asked_for(server: ScriptedServer) -> None:
+    text = "reading a garden"
+    selection = AttentionSelection(level=AttentionLevel.WORD, drop_special_tokens=True)
+    with Translator(server.address) as translator:
+        [attention] = translator.attention(text, selection=selection)
+
+    assert [unit.text for unit in attention.source_units] == text.split()
+    assert attention.weights.shape[-1] == 3
+    assert sum(attention.weights.mean()[0]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("weight_type", "tolerance"), [(WeightType.FLOAT16, 5e-4), ("uint8", 1 / 510 + 1e-6), (None, 0)]
+)
+def test_weights_are_float32_whatever_they_travelled_as(
+    server: ScriptedServer, weight_type: WeightType | str | None, tolerance: float
+) -> None:
+    with Translator(server.address) as translator:
+        [full] = translator.attention(TEXT)
+        [short] = translator.attention(TEXT, selection=AttentionSelection(weight_type=weight_type))
+
+    assert short.weights.values.format == "f"
+    assert short.weights.values.tolist() == pytest.approx(full.weights.values.tolist(), abs=tolerance)
+
+
+def test_largest_weights_know_their_columns(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        [full] = translator.attention(TEXT)
+        [attention] = translator.attention(TEXT, selection=AttentionSelection(top_k=2))
+
+    tensor = attention.weights
+    assert (tensor.axes[-1], tensor.shape[-1], tensor.num_columns) == ("rank", 2, 5)
+    assert tensor.indices is not None
+    row = full.weights.row(0, 1, 2).tolist()
+    best = sorted(range(5), key=lambda column: -row[column])[:2]
+    start = (1 * tensor.shape[2] + 2) * 2  # head 1, row 2
+    assert tensor.indices[start : start + 2].tolist() == best
+    assert tensor.row(0, 1, 2).tolist() == [row[column] for column in best]
+    assert tensor.mean(layer=0, head=1)[2] == [
+        weight if column in best else 0 for column, weight in enumerate(row)
+    ]
+
+
+def test_translation_without_rows_is_empty_lists() -> None:
+    selection = v1.AttentionSelection(drop_special_tokens=True)
+    [attention] = read(attention_of(TEXT, 0, "", selection=selection))
+
+    assert attention.target_units == ()
+    assert attention.weights.mean() == []
+    assert attention.weights.tolist() == [[[] for _ in range(NUM_HEADS)] for _ in range(NUM_LAYERS)]
+
+
+def test_index_beyond_the_columns_is_the_servers_fault() -> None:
+    stream = list(attention_of(TEXT, 0, "x", selection=v1.AttentionSelection(top_k=1)))
+    stream[1].chunk.data = b"\x09\0\0\0" + stream[1].chunk.data[4:]
+
+    with pytest.raises(ServerError, match="an index beyond 5 columns"):
+        read(iter(stream))
 
 
 def test_several_sentences_come_in_order_with_spans_into_the_whole_text(server: ScriptedServer) -> None:
@@ -144,6 +253,26 @@ def _halve(stream: Stream) -> Stream:
     return stream
 
 
+def _swap_axes(stream: Stream) -> Stream:
+    stream[0].header.tensors[0].axes[:2] = ["head", "layer"]
+    return stream
+
+
+def _name_unknown_kind(stream: Stream) -> Stream:
+    stream[0].header.tensors[0].kind = 99
+    return stream
+
+
+def _name_unknown_type(stream: Stream) -> Stream:
+    stream[0].header.tensors[0].type = 99
+    return stream
+
+
+def _send_indices_alone(stream: Stream) -> Stream:
+    stream[0].header.tensors[0].type = v1.TensorType.TENSOR_TYPE_INT32
+    return stream
+
+
 def _name_unknown_tensor(stream: Stream) -> Stream:
     stream[1].chunk.tensor_index = 1
     return stream
@@ -164,6 +293,10 @@ def _send_no_tensor(stream: Stream) -> Stream:
         _promise_more,
         _reshape,
         _halve,
+        _swap_axes,
+        _name_unknown_kind,
+        _name_unknown_type,
+        _send_indices_alone,
         _name_unknown_tensor,
         _send_no_tensor,
     ],

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from dragoman_client.heatmap import Palette, clean, draw
-from dragoman_client.words import Matrix
+from dragoman_client.matrix import Matrix
 
 PLAIN = Palette(colored=False)
 COLORED = Palette(colored=True)

@@ -4,7 +4,16 @@ import grpc
 import pytest
 
 from dragoman import v1
-from dragoman_client import DecodingOptions, FieldViolation, InvalidRequestError, Split
+from dragoman_client import (
+    AttentionKind,
+    AttentionReduction,
+    AttentionSelection,
+    DecodingOptions,
+    FieldViolation,
+    InvalidRequestError,
+    Split,
+    WeightType,
+)
 from dragoman_client.chunks import CallSize, Chunk
 from dragoman_client.requests import (
     MAX_CHARACTERS_PER_CALL,
@@ -12,6 +21,7 @@ from dragoman_client.requests import (
     build_attention_request,
     build_translate_chunks,
 )
+from dragoman_client.wire_selection import build_selection
 
 PLAIN = {"source_language": None, "target_language": None, "model": None, "options": None}
 
@@ -167,3 +177,50 @@ def test_unknown_split_is_a_value_error() -> None:
 def test_options_of_another_type_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match="options is of type dict; it must be DecodingOptions"):
         chunks_of(["a"], options={"beam_size": 4})
+
+
+def test_every_field_of_a_selection_travels() -> None:
+    selection = AttentionSelection(
+        kinds=(AttentionKind.DECODER_SELF, "cross"),
+        layers=(1, 0),
+        heads=(3,),
+        layer_reduction="rollout",
+        head_reduction=AttentionReduction.MEAN,
+        level="word",
+        drop_special_tokens=True,
+        weight_type=WeightType.UINT8,
+        top_k=4,
+    )
+
+    assert set(vars(selection)) == {
+        {"tensor_type": "weight_type"}.get(field.name, field.name)
+        for field in v1.AttentionSelection.DESCRIPTOR.fields
+    }
+    assert build_selection(selection) == v1.AttentionSelection(
+        kinds=["ATTENTION_KIND_DECODER_SELF", "ATTENTION_KIND_CROSS"],
+        layers=[1, 0],
+        heads=[3],
+        layer_reduction="ATTENTION_REDUCTION_ROLLOUT",
+        head_reduction="ATTENTION_REDUCTION_MEAN",
+        level="ATTENTION_LEVEL_WORD",
+        drop_special_tokens=True,
+        tensor_type="TENSOR_TYPE_UINT8",
+        top_k=4,
+    )
+    assert build_selection(AttentionSelection()) == v1.AttentionSelection()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("kinds", ("crossed",), "'cross', 'encoder-self', 'decoder-self'"),
+        ("layer_reduction", "sum", "'mean', 'max', 'rollout'"),
+        ("level", "letter", "'piece', 'word'"),
+        ("weight_type", "int32", "'float32', 'float16', 'uint8'"),
+    ],
+)
+def test_a_value_that_no_selection_has_is_refused_with_those_it_has(
+    field: str, value: object, allowed: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{field} has .* allowed are {allowed}"):
+        build_selection(AttentionSelection(**{field: value}))  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import pytest
 
 from dragoman_client import (
     AsyncTranslator,
+    AttentionSelection,
     DecodingOptions,
     FinishReason,
     InvalidRequestError,
@@ -150,6 +151,49 @@ def test_attention_of_a_given_translation_is_of_that(server: Addresses) -> None:
 
     assert attention.translation.text == "Ein Haus."
     assert "".join(unit.text for unit in attention.target_units[:-1]).replace("▁", " ").strip() == "Ein Haus."
+
+
+def test_attention_that_is_selected_arrives_as_selected(server: Addresses) -> None:
+    text = "A girl  reads ½ a book."
+    selection = AttentionSelection(
+        kinds=("decoder-self", "cross"), level="word", drop_special_tokens=True, weight_type="uint8", top_k=2
+    )
+    with Translator(server.grpc) as translator:
+        [attention] = translator.attention(text, selection=selection)
+
+    assert [tensor.kind.value for tensor in attention.tensors] == ["decoder-self", "cross"]
+    words = [text[unit.span.start : unit.span.end] for unit in attention.source_units if unit.span]
+    assert words == [unit.text for unit in attention.source_units] == text.split()
+    cross = attention.tensors[1]
+    assert (cross.axes, cross.num_columns) == (("layer", "head", "target", "rank"), len(words))
+    for head in cross.heads:
+        for row in cross.mean(head=head):
+            assert len(row) == len(words)
+            assert sum(weight > 0 for weight in row) <= 2
+            assert 0.5 < sum(row) < 1.01
+
+
+@pytest.mark.parametrize("kind", ["cross", "encoder-self", "decoder-self"])
+@pytest.mark.parametrize("reduction", ["mean", "max", "rollout"])
+def test_every_picture_is_drawn(
+    dragoman: Callable[..., Result], server: Addresses, kind: str, reduction: str
+) -> None:
+    drawn = dragoman(
+        "attention", "A girl reads a book.", "--kind", kind, "--reduce", reduction, "--width", "70"
+    )
+
+    assert drawn.exit_code == 0
+    assert "self-attention" in drawn.lines[2] or kind == "cross"
+    assert max(map(len, drawn.lines)) <= 70
+
+
+def test_layer_that_the_model_has_not_is_blamed_on_its_option(
+    dragoman: Callable[..., Result], server: Addresses
+) -> None:
+    refused = dragoman("attention", "A girl reads.", "--kind", "encoder-self", "--layer", "9")
+
+    assert refused.exit_code == 2
+    assert "--layer: 9 given; the encoder has layers 0 to 1" in " ".join(refused.stderr.split())
 
 
 def test_refusals_come_as_errors_that_name_the_field(server: Addresses) -> None:

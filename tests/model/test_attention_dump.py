@@ -187,16 +187,21 @@ def test_axes_layers_and_heads_are_named(kind, axes, shape):
     ("wanted", "axes", "layers", "heads"),
     [
         ({"layers": (1, 0), "heads": (3,)}, ("layer", "head"), (1, 0), (3,)),
-        ({"layers": (1,), "head_reduction": Reduction.MAX}, ("layer",), (1,), ()),
-        ({"layer_reduction": Reduction.MEAN}, ("head",), (), (0, 1, 2, 3)),
-        ({"layer_reduction": Reduction.ROLLOUT}, (), (), ()),
+        ({"layers": (1,), "head_reduction": Reduction.MAX}, ("layer",), (1,), (0, 1, 2, 3)),
+        ({"layer_reduction": Reduction.MEAN, "heads": (2,)}, ("head",), (0, 1), (2,)),
+        ({"layer_reduction": Reduction.ROLLOUT}, (), (1,), (0, 1, 2, 3)),
     ],
 )
-def test_a_reduced_axis_is_gone(wanted, axes, layers, heads):
+def test_a_reduced_axis_is_gone_and_what_went_into_it_is_named(wanted, axes, layers, heads):
     found = only(**wanted)
     assert found.axes == (*axes, "target", "source")
     assert (found.layers, found.heads) == (layers, heads)
     assert len(found.shape) == len(found.axes)
+
+
+def test_a_rollout_of_self_attention_names_all_its_layers_from_below():
+    found = only(kinds=(ENCODER,), layers=(2, 0), layer_reduction=Reduction.ROLLOUT)
+    assert (found.axes, found.layers) == (("query", "key"), (0, 2))
 
 
 def test_masked_places_are_zero_exactly_in_every_form():

@@ -1,18 +1,35 @@
 """``dragoman attention``."""
 
+import dataclasses
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from dragoman_client.attention import Attention, AttentionTensor
+from dragoman_client.attention import Attention, AttentionTensor, nested
 from dragoman_client.commands.arguments import check_texts
 from dragoman_client.commands.documents import as_document, print_json
 from dragoman_client.commands.shared import option, search_options, shared, shared_options
+from dragoman_client.errors import InvalidRequestError
 from dragoman_client.heatmap import Palette, clean, draw
+from dragoman_client.matrix import matrix_of
 from dragoman_client.options import DecodingOptions
-from dragoman_client.words import piece_matrix, word_matrix
+from dragoman_client.selection import AttentionKind, AttentionLevel, AttentionReduction, AttentionSelection
+
+_KIND_NAMES = {
+    AttentionKind.CROSS: "cross-attention",
+    AttentionKind.ENCODER_SELF: "encoder self-attention",
+    AttentionKind.DECODER_SELF: "decoder self-attention",
+}
+_REDUCTION_NAMES = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
+_OPTION_OF_FIELD = {
+    "selection.layers": "--layer",
+    "selection.heads": "--head",
+    "selection.layer_reduction": "--reduce",
+    "selection.head_reduction": "--reduce",
+    "selection.top_k": "--top-k",
+}
 
 
 @click.command()
@@ -20,9 +37,38 @@ from dragoman_client.words import piece_matrix, word_matrix
 @option(
     "--translation", metavar="TEXT", help="Show the attention of this translation instead of the model's own."
 )
-@option("--layer", metavar="N", type=int, help="Only this decoder layer, from 0; by default the mean of all.")
-@option("--head", metavar="N", type=int, help="Only this attention head, from 0; by default the mean of all.")
-@option("--pieces", is_flag=True, help="Show vocabulary pieces instead of words.")
+@option(
+    "--kind",
+    type=click.Choice([kind.value for kind in AttentionKind]),
+    default=AttentionKind.CROSS.value,
+    help="Which attention: of the decoder over the source, of the encoder over it, or of the decoder over what it wrote.",
+)
+@option(
+    "--layer", "layers", metavar="N", type=int, multiple=True, help="Only this layer, from 0; repeatable."
+)
+@option("--head", "heads", metavar="N", type=int, multiple=True, help="Only this head, from 0; repeatable.")
+@option(
+    "--reduce",
+    "reduction",
+    type=click.Choice([reduction.value for reduction in AttentionReduction]),
+    show_default="mean; with --json, none",
+    help="How several layers and heads become one; rollout follows attention through the layers, heads averaged.",
+)
+@option(
+    "--words/--pieces",
+    default=None,
+    show_default="words; with --json, pieces",
+    help="Show words, or the vocabulary's pieces.",
+)
+@option(
+    "--drop-special", is_flag=True, help="Leave special tokens out, and scale each row to sum to 1 again."
+)
+@option(
+    "--top-k",
+    metavar="N",
+    type=click.IntRange(min=1, max=2**31 - 1),
+    help="Only the N largest weights of a row.",
+)
 @search_options
 @option(
     "--width",
@@ -35,9 +81,13 @@ from dragoman_client.words import piece_matrix, word_matrix
 def attention(
     text: str,
     translation: str | None,
-    layer: int | None,
-    head: int | None,
-    pieces: bool,
+    kind: str,
+    layers: tuple[int, ...],
+    heads: tuple[int, ...],
+    reduction: str | None,
+    words: bool | None,
+    drop_special: bool,
+    top_k: int | None,
     source_language: str | None,
     target_language: str | None,
     model: str | None,
@@ -47,40 +97,60 @@ def attention(
 ) -> None:
     """Draws what each word of the translation of TEXT attended to.
 
-    Source words stand across, target words down; the brighter a cell, the more of the row's attention it has.
+    Columns are attended to, rows attend: source words stand across and target words down, unless --kind says otherwise.
+    The brighter a cell, the more of the row's attention it has.
     """
     check_texts((text,) if translation is None else (text, translation))
+    if not as_json:
+        reduction = reduction or "mean"
+    if words is None:
+        words = not as_json
+    selection = AttentionSelection(
+        kinds=(kind,),
+        layers=layers,
+        heads=heads,
+        layer_reduction=reduction,
+        head_reduction="mean" if reduction == "rollout" else reduction,
+        level=AttentionLevel.WORD if words else AttentionLevel.PIECE,
+        drop_special_tokens=drop_special,
+        top_k=top_k,
+    )
     with shared().translator() as translator:
-        attentions = translator.attention(
-            text,
-            translation=translation,
-            source_language=source_language,
-            target_language=target_language,
-            model=model,
-            options=None if max_length is None else DecodingOptions(max_decoding_length=max_length),
-        )
+        try:
+            attentions = translator.attention(
+                text,
+                translation=translation,
+                source_language=source_language,
+                target_language=target_language,
+                model=model,
+                options=None if max_length is None else DecodingOptions(max_decoding_length=max_length),
+                selection=selection,
+            )
+        except InvalidRequestError as error:
+            _raise_bad_parameter(error)
+            raise
     if not attentions:
         click.echo("The text is blank: nothing attends to anything.", err=True)
     console = shared().console()
     for index, sentence in enumerate(attentions):
-        _check_selection(sentence.weights, layer, head)
         if as_json:
-            print_json(_document(sentence, layer, head))
+            print_json(_document(sentence))
             continue
         if index:
             console.print()
-        _print_sentence(console, sentence, layer=layer, head=head, pieces=pieces, width=width)
+        _print_sentence(console, sentence, reduction=reduction or "mean", width=width)
 
 
-def _print_sentence(
-    console: Console,
-    attention: Attention,
-    *,
-    layer: int | None,
-    head: int | None,
-    pieces: bool,
-    width: int | None,
-) -> None:
+def _raise_bad_parameter(error: InvalidRequestError) -> None:
+    """Blames the option of a selection that the server refused, if it was one."""
+    for violation in error.field_violations:
+        if violation.field in _OPTION_OF_FIELD:
+            raise click.BadParameter(
+                violation.description, param_hint=_OPTION_OF_FIELD[violation.field]
+            ) from error
+
+
+def _print_sentence(console: Console, attention: Attention, *, reduction: str, width: int | None) -> None:
     """Draws one sentence under its words."""
     width = width or console.width
     palette = Palette(
@@ -88,12 +158,15 @@ def _print_sentence(
         colored=console.color_system in ("256", "truecolor", "windows") and not console.no_color,
         ascii_only=not console.encoding.lower().startswith("utf"),
     )
-    matrix = (piece_matrix if pieces else word_matrix)(attention, layer=layer, head=head)
     sentence = " ".join(_source_text(attention).split())
     console.print(Text(clean(sentence), "bold"), width=width)
     console.print(Text(clean(" ".join(attention.translation.text.split())), "bold cyan"), width=width)
-    console.print(Text(_caption(attention, layer, head), "dim"), width=width)
+    console.print(Text(_caption(attention, reduction), "dim"), width=width)
     console.print()
+    matrix = matrix_of(attention, attention.weights)
+    if not (matrix.source and matrix.target):
+        console.print(Text("nothing but special tokens", "dim"), width=width)
+        return
     for line in draw(matrix, width=width, palette=palette):
         console.print(line, no_wrap=True, overflow="ignore", crop=False, width=width)
 
@@ -106,40 +179,49 @@ def _source_text(attention: Attention) -> str:
     )
 
 
-def _caption(attention: Attention, layer: int | None, head: int | None) -> str:
+def _caption(attention: Attention, reduction: str) -> str:
     weights = attention.weights
-    layers = f"mean of {len(weights.layers)} layers" if layer is None else f"layer {layer}"
-    heads = f"mean of {len(weights.heads)} heads" if head is None else f"head {head}"
-    place = f" · sentence {attention.sentence_index + 1} of {attention.sentence_count}"
-    return f"cross-attention · {layers} · {heads} · {attention.model}" + place * (
-        attention.sentence_count > 1
-    )
+    parts = [_KIND_NAMES[weights.kind]]
+    if reduction == AttentionReduction.ROLLOUT.value:
+        through = " and the encoder" if weights.kind is AttentionKind.CROSS else ""
+        parts.append(f"rollout through {_numbered('layer', weights.layers)}{through}")
+        parts.append(_chosen("head", weights.heads, "mean"))
+    else:
+        parts += [_chosen(axis, getattr(weights, axis + "s"), reduction) for axis in ("layer", "head")]
+    parts.append(attention.model)
+    if attention.sentence_count > 1:
+        parts.append(f"sentence {attention.sentence_index + 1} of {attention.sentence_count}")
+    return " · ".join(parts)
 
 
-def _check_selection(weights: AttentionTensor, layer: int | None, head: int | None) -> None:
-    for name, wanted, present in (("layer", layer, weights.layers), ("head", head, weights.heads)):
-        if wanted is not None and wanted not in present:
-            choices = ", ".join(map(str, present))
-            raise click.BadParameter(
-                f"there is no {name} {wanted}; there are {choices}", param_hint=f"--{name}"
-            )
+def _chosen(axis: str, numbers: tuple[int, ...], reduction: str) -> str:
+    """Says which layers or heads a picture shows."""
+    if len(numbers) == 1:
+        return f"{axis} {numbers[0]}"
+    return f"{_REDUCTION_NAMES[reduction]} of {len(numbers)} {axis}s"
 
 
-def _document(attention: Attention, layer: int | None, head: int | None) -> dict[str, Any]:
-    """Returns a sentence as JSON's values: all weights, or those of the chosen layer and head."""
-    weights = attention.weights
-    layers = weights.layers if layer is None else (layer,)
-    heads = weights.heads if head is None else (head,)
-    targets = range(len(attention.target_units))
-    document: dict[str, Any] = as_document(attention)
-    document["weights"] = {
-        "axes": list(weights.axes),
-        "shape": [len(layers), len(heads), *weights.shape[2:]],
-        "layers": list(layers),
-        "heads": list(heads),
-        "values": [
-            [[as_document(list(weights.row(layer, head, target))) for target in targets] for head in heads]
-            for layer in layers
-        ],
+def _numbered(axis: str, numbers: tuple[int, ...]) -> str:
+    return f"{axis} {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} {axis}s"
+
+
+def _document(attention: Attention) -> dict[str, Any]:
+    """Returns a sentence as JSON's values."""
+    document: dict[str, Any] = as_document(dataclasses.replace(attention, tensors=()))
+    del document["tensors"]
+    document["weights"] = _tensor_document(attention.weights)
+    return document
+
+
+def _tensor_document(tensor: AttentionTensor) -> dict[str, Any]:
+    document = {
+        "kind": tensor.kind.value,
+        "axes": list(tensor.axes),
+        "shape": list(tensor.shape),
+        "layers": list(tensor.layers),
+        "heads": list(tensor.heads),
+        "values": as_document(tensor.tolist()),
     }
+    if tensor.indices is not None:
+        document["indices"] = nested(tensor.indices, tensor.shape)
     return document

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
+from dragoman import v1
 from tests.client.command_line import Result
 from tests.client.scripted_server import ScriptedServer
 
@@ -51,8 +52,8 @@ def test_layer_and_head_are_chosen(dragoman: Dragoman) -> None:
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("--layer", "there is no layer 9; there are 0, 1"),
-        ("--head", "there is no head 9; there are 0, 1, 2, 3"),
+        ("--layer", "9 given; there are layers 0 to 1"),
+        ("--head", "9 given; there are heads 0 to 3"),
     ],
 )
 def test_layer_or_head_that_is_not_there_exits_2(dragoman: Dragoman, option: str, reason: str) -> None:
@@ -60,6 +61,56 @@ def test_layer_or_head_that_is_not_there_exits_2(dragoman: Dragoman, option: str
 
     assert result.exit_code == 2
     assert reason in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "caption"),
+    [
+        (["--layer", "0", "--layer", "1", "--head", "3"], "cross-attention · mean of 2 layers · head 3"),
+        (["--reduce", "max"], "cross-attention · maximum of 2 layers · maximum of 4 heads"),
+        (["--kind", "encoder-self"], "encoder self-attention · mean of 2 layers · mean of 4 heads"),
+        (
+            ["--kind", "decoder-self", "--reduce", "rollout"],
+            "decoder self-attention · rollout through 2 layers · mean of 4 heads",
+        ),
+    ],
+)
+def test_caption_says_what_is_drawn(dragoman: Dragoman, arguments: list[str], caption: str) -> None:
+    assert dragoman("attention", SENTENCE, *arguments).lines[2] == f"{caption} · en-de"
+
+
+def test_kinds_have_the_rows_and_columns_that_are_theirs(dragoman: Dragoman) -> None:
+    encoder = dragoman("attention", SENTENCE, "--kind", "encoder-self", "--width", "90").lines
+    decoder = dragoman("attention", SENTENCE, "--kind", "decoder-self", "--width", "90").lines
+
+    assert encoder[4].split() == [*SENTENCE.split(), "</s>"]
+    assert [line.split()[0] for line in encoder[5:15]] == [*SENTENCE.split(), "</s>"]
+    assert decoder[4].split() == ["<s>", *GERMAN.split()]
+    assert [line.split()[0] for line in decoder[5:13]] == [*GERMAN.split(), "</s>"]
+
+
+def test_special_tokens_are_left_out_when_asked_for(dragoman: Dragoman) -> None:
+    lines = dragoman("attention", SENTENCE, "--drop-special", "--width", "80").lines
+
+    assert lines[4].split() == SENTENCE.split()
+    assert "</s>" not in "".join(lines)
+
+
+def test_translation_of_special_tokens_alone_is_said_to_be(dragoman: Dragoman) -> None:
+    stdout = dragoman("attention", "Tom.", "--translation", " ", "--drop-special").stdout.decode()
+
+    assert "nothing but special tokens" in stdout
+
+
+def test_selection_travels_as_it_was_asked_for(server: ScriptedServer, dragoman: Dragoman) -> None:
+    dragoman(
+        "attention", SENTENCE, "--json", "--words", "--kind", "encoder-self", "--head", "2", "--top-k", "3"
+    )
+
+    [request] = server.script.attention_requests
+    assert request.selection == v1.AttentionSelection(
+        kinds=["ATTENTION_KIND_ENCODER_SELF"], heads=[2], level="ATTENTION_LEVEL_WORD", top_k=3
+    )
 
 
 def test_given_translation_is_shown(server: ScriptedServer, dragoman: Dragoman) -> None:
@@ -99,6 +150,18 @@ def test_json_of_one_head_holds_that_head(dragoman: Dragoman) -> None:
 
     assert (one["layers"], one["heads"], one["shape"][:2]) == ([1], [2], [1, 1])
     assert one["values"][0][0] == every["values"][1][2]
+
+
+def test_json_of_words_and_the_largest_weights_says_where_they_stand(dragoman: Dragoman) -> None:
+    arguments = ["--json", "--words", "--reduce", "mean", "--top-k", "2"]
+    document = json.loads(dragoman("attention", SENTENCE, *arguments).lines[0])
+    weights = document["weights"]
+
+    assert [unit["text"] for unit in document["source_units"]] == [*SENTENCE.split(), "</s>"]
+    assert (weights["kind"], weights["axes"], weights["shape"]) == ("cross", ["target", "rank"], [8, 2])
+    assert (weights["layers"], weights["heads"]) == ([0, 1], [0, 1, 2, 3])
+    assert all(0 <= column < 10 for row in weights["indices"] for column in row)
+    assert all(row == sorted(row, reverse=True) for row in weights["values"])
 
 
 @pytest.mark.parametrize(("when", "colored"), [("auto", False), ("never", False), ("always", True)])
