@@ -8,8 +8,8 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dragoman_server.interceptors import ANSWERS
 from dragoman_server.metrics import Metrics
+from dragoman_server.statuses import ANSWERS
 from tests.deploy.files import (
     DASHBOARD,
     DEPLOY,

@@ -190,6 +190,8 @@ async def test_a_deadline_ends_the_stream(server: RunningServer):
 
     assert (await refusal(read())).code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await asyncio.wait_for(server.app.interceptor.wait_until_idle(), 10)
+    labels = {"method": "StreamTranslateText", "model": "en-de", "code": "DEADLINE_EXCEEDED"}
+    assert server.value("dragoman_requests_total", **labels) == 1
     await whole(server, "a", options={"max_decoding_length": 1})
     assert server.value("dragoman_running_rows", **MODEL) == 0
 

@@ -296,6 +296,8 @@ async def test_a_deadline_ends_the_stream(server: RunningServer):
     error = await refusal(send(server, message(["He sings!"] * 300, options=options), timeout=0.3))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await asyncio.wait_for(server.app.interceptor.wait_until_idle(), 10)
+    labels = {"method": "TranslateBatch", "model": "en-de", "code": "DEADLINE_EXCEEDED"}
+    assert server.value("dragoman_requests_total", **labels) == 1
 
 
 async def test_draining_ends_what_is_in_the_engine_and_leaves_the_rest(model: LoadedModel):

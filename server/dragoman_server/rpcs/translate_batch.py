@@ -15,7 +15,7 @@ from dragoman.v1 import BatchItem, BatchResult, TranslateBatchRequest, Translate
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.translator import PreparedText
 from dragoman_server.catalogue import ServedModel
-from dragoman_server.errors import CallError, DrainingError, InternalError
+from dragoman_server.errors import CallError, DeadlineError, DrainingError, InternalError
 from dragoman_server.logs import current_call, describe_exception, log_event
 from dragoman_server.messages import translation_message
 from dragoman_server.request import BulkRequest, new_id
@@ -88,7 +88,7 @@ class _BulkStream:
         finally:
             reading.cancel()
             draining.cancel()
-        await asyncio.wait((reading,))
+            await asyncio.wait((reading,))
         error = DrainingError() if reading.cancelled() else reading.exception()
         if self._running and (error is None or isinstance(error, DrainingError)):
             await asyncio.wait(self._running)
@@ -121,10 +121,12 @@ class _BulkStream:
 
     async def abandon(self, working: asyncio.Task[None]) -> None:
         """Ends what still runs, and with it the engine's work; nobody waits for it any more."""
-        tasks = (working, *self._running)
-        for task in tasks:
+        working.cancel()
+        await asyncio.wait((working,))  # which reads no more then
+        for task in self._running:
             task.cancel()
-        await asyncio.wait(tasks)
+        if self._running:
+            await asyncio.wait(self._running)
 
     async def _read(self, first: TranslateBatchRequest, others: AsyncIterator[TranslateBatchRequest]) -> None:
         await self._take_all(first)
@@ -141,6 +143,7 @@ class _BulkStream:
                 await self._take(item)
             except Exception as error:
                 self._ready.put_nowait(self._failed(item.id, error))
+            await asyncio.sleep(0)  # a message of many items must not keep other calls waiting
 
     async def _take(self, item: BatchItem) -> None:
         """Puts an item into the engine, waiting for room there."""
@@ -170,7 +173,9 @@ class _BulkStream:
         try:
             sentences = cast(Sequence[FinishedSentence], await results)
             num_characters = len(prepared.text) * self._options.num_hypotheses
-            result = await off_loop(num_characters, lambda: self._done(item_id, prepared, sentences))
+            result: BatchResult | DeadlineError = await off_loop(
+                num_characters, lambda: self._done(item_id, prepared, sentences)
+            )
         except Exception as error:
             result = self._failed(item_id, error)
         self._ready.put_nowait(result)
@@ -182,7 +187,9 @@ class _BulkStream:
         translation = translation_message(text, self._options, include_tokens=self._asked.include_tokens)
         return BatchResult(id=item_id, translation=translation)
 
-    def _failed(self, item_id: str, error: Exception) -> BatchResult:
+    def _failed(self, item_id: str, error: Exception) -> BatchResult | DeadlineError:
+        if isinstance(error, DeadlineError):
+            return error  # the deadline is the call's
         record = current_call.get()
         if not isinstance(error, CallError):
             log_event(
