@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import grpc
 import pytest
@@ -14,11 +15,15 @@ from dragoman_client import (
     Split,
     WeightType,
 )
+from dragoman_client.bulk import Bulk
 from dragoman_client.chunks import CallSize, Chunk
 from dragoman_client.requests import (
     MAX_CHARACTERS_PER_CALL,
     MAX_TEXTS_PER_CALL,
     build_attention_request,
+    build_batch_header,
+    build_score_chunks,
+    build_stream_request,
     build_translate_chunks,
 )
 from dragoman_client.wire_selection import build_selection
@@ -127,7 +132,34 @@ def test_prefixes_that_are_not_one_for_each_text_are_a_value_error() -> None:
         chunks_of(["a", "b"], target_prefixes=["Das"])
 
 
-def test_plain_request_says_no_more_than_its_text() -> None:
+FULL = {"source_language": "en", "target_language": "de", "model": "en-de"}
+SEARCH = {**FULL, "options": DecodingOptions(beam_size=2), "include_tokens": True, "split": "none"}
+
+
+@pytest.mark.parametrize(
+    ("message", "left_out"),
+    [
+        (build_stream_request("a", target_prefix="Das", **SEARCH), set()),
+        (build_translate_chunks(["a"], target_prefixes=["Das"], **SEARCH)[0].request, set()),
+        (build_batch_header(**SEARCH), {"items"}),  # those follow
+        (build_score_chunks([("a", "b")], **FULL)[0].request, set()),
+    ],
+    ids=["stream", "translate", "batch", "score"],
+)
+def test_every_field_of_the_contract_can_be_asked_for(message: Any, left_out: set[str]) -> None:
+    asked = {field.name for field, _ in message.ListFields()}
+
+    assert asked == set(message.DESCRIPTOR.fields_by_name) - left_out
+
+
+def test_item_of_a_bulk_call_has_every_field_of_the_contract() -> None:
+    item = Bulk(ordered=True, max_pending=1).add("a", "Das")
+
+    assert item == v1.BatchItem(id="0", text="a", target_prefix="Das")
+    assert {field.name for field, _ in item.ListFields()} == set(v1.BatchItem.DESCRIPTOR.fields_by_name)
+
+
+def test_plain_messagesays_no_more_than_its_text() -> None:
     [chunk] = chunks_of(["a"])
 
     assert chunk.request == v1.TranslateTextRequest(texts=["a"], split=v1.TextSplit.TEXT_SPLIT_SENTENCES)
@@ -145,7 +177,7 @@ def test_unset_option_is_not_sent_and_a_zero_is() -> None:
     assert [field.name for field, _ in chunk.request.options.ListFields()] == ["no_repeat_ngram_size"]
 
 
-def test_attention_request_holds_the_given_translation_even_when_empty() -> None:
+def test_attention_messageholds_the_given_translation_even_when_empty() -> None:
     given = build_attention_request("a", translation="", split=None, **PLAIN)  # type: ignore[arg-type]
     own = build_attention_request("a", translation=None, split="none", **PLAIN)  # type: ignore[arg-type]
 

@@ -350,6 +350,23 @@ def test_both_translators_take_the_same_arguments(method: str) -> None:
         assert (ours.name, ours.kind, ours.default) == (theirs.name, theirs.kind, theirs.default)
 
 
+METHODS = {
+    "TranslateText": "translate",
+    "StreamTranslateText": "stream",
+    "TranslateBatch": "translate_batch",
+    "ScoreText": "score",
+    "DumpAttention": "attention",
+    "ListModels": "models",
+}
+
+
+def test_every_method_of_the_contract_has_one_of_ours() -> None:
+    service = v1.translation_pb2.DESCRIPTOR.services_by_name["TranslationService"]
+
+    assert set(METHODS) == set(service.methods_by_name)
+    assert all(callable(getattr(Translator, method)) for method in METHODS.values())
+
+
 def test_both_translators_have_the_same_methods() -> None:
     def methods(translator: type) -> set[str]:
         return {name for name in vars(translator) if not name.startswith("_")}
