@@ -9,7 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman.v1 import DumpAttentionRequest, ScoreTextRequest, TranslateTextRequest
+from dragoman.v1 import (
+    DumpAttentionRequest,
+    ScoreTextRequest,
+    StreamTranslateTextRequest,
+    TranslateBatchRequest,
+    TranslateTextRequest,
+)
 from dragoman_model import beams
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
@@ -33,7 +39,7 @@ def held(server: RunningServer) -> dict[str, int]:
         "waiting": int(server.value("dragoman_waiting_requests", model="en-de")),
         "calls": len(scheduler._calls),
         "sentences": len(scheduler._running) + len(scheduler._forced) + len(scheduler._abandoned),
-        "futures": len(engine._futures),
+        "futures": len(engine._futures) + len(engine._listeners),
         "places": engine._num_held,
         "handlers": server.app.interceptor._running,
     }
@@ -54,7 +60,14 @@ def random_call(server: RunningServer, rng: random.Random) -> Any:
         items = [{"text": text, "translation": text[::-1]} for text in texts]
         return server.stub.ScoreText(ScoreTextRequest(items=items))
     options: dict[str, Any] = {"min_decoding_length": rng.choice((0, 20, 100))}
+    if kind < 0.3:
+        request = StreamTranslateTextRequest(text=" ".join(texts), options={"beam_size": rng.randint(1, 3)})
+        return server.stub.StreamTranslateText(request, timeout=rng.choice((None, rng.random())))
     if kind < 0.4:
+        items = [{"id": str(index), "text": text} for index, text in enumerate(texts * 10)]
+        messages = [TranslateBatchRequest(items=items, options=options), TranslateBatchRequest(items=items)]
+        return server.stub.TranslateBatch(iter(messages), timeout=rng.choice((None, rng.random())))
+    if kind < 0.5:
         options |= {"sampling_topk": 5, "num_hypotheses": rng.randint(1, 3)}
     elif kind < 0.7:
         options |= {"beam_size": rng.randint(2, 8), "max_decoding_length": 100}
