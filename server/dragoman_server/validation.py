@@ -140,6 +140,8 @@ def validate_batch_item(item: BatchItem, limits: CallLimits) -> None:
     """
     findings = Findings()
     num_bytes = len(item.id.encode())
+    if num_bytes == 0:
+        findings.refuse("id", "empty; it says which item a result is of")
     if num_bytes > _MAX_ID_BYTES:
         findings.refuse("id", f"{num_bytes} bytes; at most {_MAX_ID_BYTES} allowed")
     _check_text("text", item.text, limits, findings)

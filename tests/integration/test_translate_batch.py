@@ -115,6 +115,7 @@ async def test_results_come_while_the_caller_still_sends(server: RunningServer):
 @pytest.mark.parametrize(
     ("item", "field", "words"),
     [
+        ({"id": "", "text": "a"}, "id", ["empty"]),
         ({"id": "x" * 129, "text": "a"}, "id", ["129", "128"]),
         ({"id": "ä" * 65, "text": "a"}, "id", ["130", "128"]),
         ({"id": "1", "text": "a" * 2001}, "text", ["2001", "2000"]),

@@ -440,6 +440,7 @@ def test_a_list_that_is_far_too_long_is_refused_as_a_whole(path: str, value: Any
 @pytest.mark.parametrize(
     ("item", "field"),
     [
+        ({"id": ""}, "id"),
         ({"id": "x" * 129}, "id"),
         ({"id": "ä" * 65}, "id"),  # of two bytes each
         ({"text": "a" * 11}, "text"),
@@ -449,7 +450,7 @@ def test_a_list_that_is_far_too_long_is_refused_as_a_whole(path: str, value: Any
 def test_an_item_at_fault_is_refused_by_its_field(item: dict[str, str], field: str):
     validate_batch_item(BatchItem(id="x" * 128, text="a" * 10, target_prefix="a" * 10), LIMITS)
     with pytest.raises(InvalidArgumentError) as caught:
-        validate_batch_item(BatchItem(**item), LIMITS)
+        validate_batch_item(BatchItem(**{"id": "1", **item}), LIMITS)
     assert violated(caught.value) == field
 
 
