@@ -186,6 +186,15 @@ class RunningBatch:
 
     def _score_together(self, forced: SequenceOf[ForcedDecode]) -> list[ScoreOutput]:
         device, config = self._transformer.device, self._config
+        if self._model.is_exact_by_row:
+            # Whole sequences would be rounded otherwise than the steps that wrote them.
+            by_step = self._model.score(
+                [one.source_ids for one in forced], [one.target_ids for one in forced]
+            )
+            return [
+                ScoreOutput(one.id, tuple(log_probabilities(rows, torch.tensor(one.target_ids)).tolist()))
+                for one, rows in zip(forced, by_step, strict=True)
+            ]
         src_ids = pad_ids([one.source_ids for one in forced], config.pad_id).to(device)
         read_ids = [(config.decoder_start_id, *one.target_ids[:-1]) for one in forced]
         src_mask = self._transformer.source_mask(src_ids)

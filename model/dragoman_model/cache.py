@@ -68,6 +68,11 @@ class KeyValueCache:
         """Returns what is added to the scores of each row, 0 or −∞, (R, 1, 1, C); a view."""
         return self._current_views()[1]
 
+    def memory(self) -> tuple[int, int, int, int]:
+        """Returns the address of the keys and values, (L, 2, rows, H, columns, K), a layer's bytes, and rows and columns there."""
+        rows, columns = self._mask.shape
+        return self._buffer.data_ptr(), self._buffer.stride(0) * self._buffer.element_size(), rows, columns
+
     def add_rows(self, count: int, columns: int) -> None:
         """Adds rows that use no column yet, and makes room for so many columns."""
         first = self.num_rows
@@ -206,17 +211,25 @@ class DecoderCache:
         """Where it is."""
         return self.rows.mask().device
 
+    def make_room(self) -> int:
+        """Makes room for one more step of every row and returns how many steps the longest has behind it.
+
+        Raises:
+            CacheFullError: A row already holds ``max_length`` steps.
+        """
+        longest = max(self.rows.lengths)
+        if longest >= self.max_length:
+            raise CacheFullError(f"the cache holds {self.max_length} steps already, its limit")
+        self.rows.make_room(longest + 1)
+        return longest
+
     def begin_step(self) -> tuple[Tensor, Tensor] | int:
         """Makes room for one more step of every row and returns where it goes, as `KeyValueCache.write` takes it.
 
         Raises:
             CacheFullError: A row already holds ``max_length`` steps.
         """
-        lengths = self.rows.lengths
-        longest = max(lengths)
-        if longest >= self.max_length:
-            raise CacheFullError(f"the cache holds {self.max_length} steps already, its limit")
-        self.rows.make_room(longest + 1)
+        lengths, longest = self.rows.lengths, self.make_room()
         places: tuple[Tensor, Tensor] | int = longest
         if min(lengths) < longest:
             columns = torch.tensor(lengths, device=self.device)

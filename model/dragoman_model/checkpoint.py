@@ -20,6 +20,7 @@ from torch import Tensor
 from dragoman_model.config import ModelConfig, read_config
 from dragoman_model.devices import resolve_device, resolve_precision
 from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.quantization import best_kernel
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.transformer import Transformer
 
@@ -42,7 +43,7 @@ class LoadedModel:
         transformer: Its weights, on the device, in the precision.
         digest: SHA-256 of the weights file, hexadecimal.
         device: Device in force.
-        precision: Precision in force: float32, bfloat16 or float16.
+        precision: Precision in force: float32, bfloat16, float16 or int8.
         parameter_count: Number of parameters.
     """
 
@@ -62,7 +63,8 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
     Args:
         directory: A model directory.
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
-        precision: "auto" (float32 on a CPU, bfloat16 on a GPU), "float32", "bfloat16" or "float16".
+        precision: "auto" (float32 on a CPU, bfloat16 on a GPU), "float32", "bfloat16", "float16" or
+            "int8".
 
     Raises:
         ModelDirectoryError: A file is missing, truncated, altered or foreign; the message names it and the reason.
@@ -98,11 +100,16 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
     transformer = Transformer(config)
     load_weights(transformer, weights, directory / WEIGHTS_FILE)
     parameter_count = sum(parameter.numel() for parameter in transformer.parameters())
+    transformer.requires_grad_(False).eval()
+    if dtype is torch.int8:
+        transformer.quantize(best_kernel())
+    else:
+        transformer.to(device=target, dtype=dtype)
     return LoadedModel(
         name=directory.resolve().name,
         config=config,
         tokenizer=tokenizer,
-        transformer=transformer.requires_grad_(False).to(device=target, dtype=dtype).eval(),
+        transformer=transformer,
         digest=digests[WEIGHTS_FILE],
         device=target,
         precision=str(dtype).removeprefix("torch."),

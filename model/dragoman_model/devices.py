@@ -6,7 +6,12 @@ import torch
 
 from dragoman_model.errors import DeviceError
 
-_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_PRECISIONS = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.int8,
+}
 
 
 def resolve_device(device: str) -> torch.device:
@@ -49,6 +54,8 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
         raise DeviceError(f"precision {precision!r} is not supported; use auto, {', '.join(_PRECISIONS)}")
     if precision == "float16" and device.type == "cpu":
         raise DeviceError("precision 'float16' needs a GPU; use float32 or bfloat16 on a CPU")
+    if precision == "int8" and device.type != "cpu":
+        raise DeviceError("precision 'int8' runs on a CPU; use bfloat16 or float32 on a GPU")
     return _PRECISIONS[precision]
 
 

@@ -85,6 +85,8 @@ class InferenceModel:
     def __init__(self, transformer: Transformer) -> None:
         config = transformer.config
         self.config = config
+        # Whether what a row gets depends on nothing that stands beside it, to the last bit.
+        self.is_exact_by_row = transformer.int8_output is not None
         self.device = transformer.device
         self._dtype = transformer.positions.dtype
         self._softmax_dtype = torch.promote_types(self._dtype, torch.float32)
@@ -110,7 +112,7 @@ class InferenceModel:
                 for projection in (layer.cross_attention.k_proj, layer.cross_attention.v_proj)
             ]
         )
-        self._project = output_map(transformer.output_weight, transformer.output_bias)
+        self._project = output_map(transformer)
         self._num_layers, self._num_heads, self._head_width = len(self._decoder), config.num_heads, head_width
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
@@ -229,6 +231,23 @@ class InferenceModel:
         for cache in caches:
             cache.end_step()
         return self._project(self._decoder_norm(x) if self._decoder_norm else x)
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Returns the logits of every given target token, (T, V) each, as steps that wrote them would have given."""
+        cache = self.prefill(sources)
+        longest = max(map(len, targets))
+        logits: list[list[Tensor]] = [[] for _ in targets]
+        for place in range(longest):
+            # Rows that have come to their end go on with any token; nobody looks at what they get.
+            read = [
+                self.config.decoder_start_id if place == 0 else target[min(place, len(target)) - 1]
+                for target in targets
+            ]
+            step = self.step(torch.tensor(read, device=self.device), cache)
+            for row, target in enumerate(targets):
+                if place < len(target):
+                    logits[row].append(step[row])
+        return [torch.stack(rows) for rows in logits]
 
     def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
         return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)

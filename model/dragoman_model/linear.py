@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dragoman_model.quantization import Int8Linear
+from dragoman_model.transformer import Transformer
+
 Activation = Callable[[Tensor], Tensor]
 
 
@@ -44,6 +47,9 @@ def fused(
         activation: Applied to the outputs.
     """
     scales = scales or [1.0] * len(linears)
+    quantized = [linear for linear in linears if isinstance(linear, Int8Linear)]
+    if quantized:
+        return _rows_of(Int8Linear.fused(quantized, scales), activation)
     weights, biases = [], []
     for linear, scale in zip(linears, scales, strict=True):
         assert isinstance(linear, nn.Linear)
@@ -52,6 +58,15 @@ def fused(
     return _FloatMap(torch.cat(weights), torch.cat(biases), activation)
 
 
-def output_map(weight: Tensor, bias: Tensor | None) -> Map:
+def output_map(transformer: Transformer) -> Map:
     """Returns the map to the vocabulary."""
-    return _FloatMap(weight.detach(), None if bias is None else bias.detach(), None)
+    if transformer.int8_output is not None:
+        return transformer.int8_output.rows
+    bias = transformer.output_bias
+    return _FloatMap(transformer.output_weight.detach(), None if bias is None else bias.detach(), None)
+
+
+def _rows_of(linear: Int8Linear, activation: Activation | None) -> Map:
+    if activation is None:
+        return linear.rows
+    return lambda x: activation(linear.rows(x))

@@ -16,6 +16,7 @@ from dragoman_model.attention import causal_mask
 from dragoman_model.config import ModelConfig
 from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer
 from dragoman_model.positions import sinusoidal_positions
+from dragoman_model.quantization import Int8Linear, Kernel, quantize
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Transformer(nn.Module):
         self.register_buffer("positions", table, persistent=False)
         self.positions: Tensor
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+        self.int8_output: Int8Linear | None = None  # in the place of the output weight, once quantised
         self._reset_parameters()
 
     @property
@@ -121,7 +123,14 @@ class Transformer(nn.Module):
 
     def project(self, states: Tensor) -> Tensor:
         """Returns the logits, (…, V), of decoder outputs, (…, D)."""
+        if self.int8_output is not None:
+            return self.int8_output(states)
         return F.linear(states, self.output_weight, self.output_bias)
+
+    def quantize(self, kernel: Kernel) -> None:
+        """Turns every linear map into 8-bit integers, for good; embeddings and what stands between stay float32."""
+        quantize(self, kernel)
+        self.int8_output = Int8Linear.quantize(self.output_weight, self.output_bias, kernel)
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:
         return self.embedding_dropout(embedding(token_ids) * self._embedding_scale + positions)

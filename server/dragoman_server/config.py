@@ -10,7 +10,7 @@ from typing import Any
 from dragoman_model.checkpoint import BUNDLED_MODEL
 from dragoman_server.errors import ConfigError
 
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+PRECISIONS = ("auto", "float32", "bfloat16", "float16", "int8")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 

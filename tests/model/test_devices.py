@@ -64,7 +64,7 @@ def test_a_precision_is_a_dtype_of_the_device(precision, device, dtype):
     assert resolve_precision(precision, device) is dtype
 
 
-@pytest.mark.parametrize("precision", ["int8", "float64", "", "half"])
+@pytest.mark.parametrize("precision", ["int4", "float64", "", "half"])
 def test_an_unknown_precision_is_refused_with_those_there_are(precision):
     with pytest.raises(DeviceError, match="use auto, float32, bfloat16, float16"):
         resolve_precision(precision, CPU)

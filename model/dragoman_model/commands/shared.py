@@ -73,7 +73,7 @@ length_penalty_option = option(
 precision_option = option(
     "--precision",
     default="auto",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
     help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU.",
 )
 

@@ -1,0 +1,170 @@
+import random
+
+import pytest
+import torch
+
+from dragoman_model import quantization
+from dragoman_model.batch import RunningBatch
+from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
+from dragoman_model.inference import InferenceModel
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import ForcedDecode, Plan, Sequence
+from dragoman_model.quantization import Int8Linear, best_kernel, is_exact
+from tests.model.made_up import made_up_pairs
+
+KERNELS = [quantization._IntegerKernel, quantization._PackedKernel, quantization._FloatKernel]
+
+
+@pytest.fixture(scope="module")
+def int8_model(tiny_directory):
+    return load_model(tiny_directory, device="cpu", precision="int8")
+
+
+@pytest.fixture(scope="module")
+def bundled_model():
+    return load_model(BUNDLED_MODEL, device="cpu", precision="int8")
+
+
+@pytest.fixture(scope="module")
+def sources(int8_model):
+    return make_sources(int8_model)
+
+
+def make_sources(model, count=60):
+    rng = random.Random(0)
+    texts = [pair.source for pair in made_up_pairs()]
+    return [
+        tuple(model.tokenizer.encode(" ".join(rng.sample(texts, rng.randint(1, 4))))) for _ in range(count)
+    ]
+
+
+def make_linear(kernel, num_inputs=96, num_outputs=80, seed=0):
+    torch.manual_seed(seed)
+    linear = torch.nn.Linear(num_inputs, num_outputs).requires_grad_(False)
+    return linear, Int8Linear.quantize(linear.weight, linear.bias, kernel)
+
+
+# The map
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_products_are_those_of_the_definition(kernel):
+    assert is_exact(kernel())
+
+
+def test_a_kernel_that_is_wrong_here_is_not_chosen(monkeypatch, caplog):
+    for kernel in KERNELS[:2]:
+        monkeypatch.setattr(
+            kernel, "product", lambda self, weight: lambda q: torch.zeros(len(q), len(weight))
+        )
+    assert isinstance(best_kernel(), quantization._FloatKernel)
+    assert "wrong products" in caplog.text or not torch.backends.mkldnn.is_available()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_map_is_within_its_rounding_of_the_one_in_floating_point(kernel):
+    linear, int8 = make_linear(kernel())
+    x = torch.randn(5, 7, 96)
+    x[0, 0] *= 1000  # a row of its own scale
+    # Each of 96 products is off by half a step of the activation times the weight, and the other way round.
+    steps = x.abs().amax(-1, keepdim=True) / kernel.levels
+    weight_steps = linear.weight.abs().amax(1) / 127
+    bound = steps / 2 * linear.weight.abs().sum(1) + weight_steps / 2 * x.abs().sum(-1, keepdim=True)
+    assert ((int8(x) - linear(x)).abs() <= bound * 1.01 + 1e-6).all()
+    assert not int8(x).equal(linear(x))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("count", [1, 2, 7, 33])
+def test_a_row_gets_the_same_bits_whatever_stands_beside_it(kernel, count):
+    _, int8 = make_linear(kernel())
+    x = torch.randn(64, 96) * torch.logspace(-3, 3, 64)[:, None]
+    together = int8(x)
+    for start in range(0, 64 - count, 5):
+        assert int8(x[start : start + count]).equal(together[start : start + count])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_row_of_zeros_gives_the_bias(kernel):
+    linear, int8 = make_linear(kernel())
+    assert int8(torch.zeros(2, 96)).equal(linear.bias.expand(2, -1))
+
+
+def test_maps_side_by_side_give_what_each_gives():
+    kernel = best_kernel()
+    first, second = (make_linear(kernel, seed=seed)[1] for seed in (1, 2))
+    x = torch.randn(3, 96)
+    both = Int8Linear.fused([first, second], [0.5, 1.0])(x)
+    assert both.equal(torch.cat((first(x) * 0.5, second(x)), dim=1))
+
+
+# The model
+
+
+def decode(model, sequences, *, rng=None):
+    """Decodes sequences alone, or with others that join at random steps; returns hypotheses by id."""
+    batch = RunningBatch(model.transformer)
+    waiting, results = list(sequences), {}
+    while waiting or batch.num_rows:
+        count = rng.randint(0, 5) if rng else int(not batch.num_rows)
+        admitted = [waiting.pop() for _ in range(min(count, len(waiting)))]
+        for sentence in batch.run(Plan(admit=tuple(admitted))).finished:
+            results[sentence.id] = sentence.hypotheses
+    return results
+
+
+def test_a_translation_does_not_depend_on_its_neighbours_to_the_last_bit(bundled_model):
+    sources = make_sources(bundled_model, 40)
+    kinds = [
+        DecodingOptions(),
+        DecodingOptions(beam_size=3, num_hypotheses=2),
+        DecodingOptions(),
+        DecodingOptions(sampling_topk=5, num_hypotheses=2, seed=3),
+    ]
+    sequences = [
+        Sequence(id=index, source_ids=source, max_length=30, options=kinds[index % 4])
+        for index, source in enumerate(sources)
+    ]
+    alone = {}
+    for sequence in sequences:
+        alone.update(decode(bundled_model, [sequence]))
+    together = decode(bundled_model, sequences, rng=random.Random(1))
+    assert together == alone  # tokens and log-probabilities
+    assert len({hypotheses[0].token_ids for hypotheses in alone.values()}) > 20
+
+
+def test_scores_are_those_of_the_translation_to_the_last_bit(bundled_model):
+    sources = make_sources(bundled_model, 9)
+    sequences = [Sequence(id=i, source_ids=source, max_length=20) for i, source in enumerate(sources)]
+    written = decode(bundled_model, sequences, rng=random.Random(2))
+    forced = tuple(
+        ForcedDecode(id=i, source_ids=sources[i], target_ids=written[i][0].token_ids) for i in range(9)
+    )
+    for score in RunningBatch(bundled_model.transformer).run(Plan(score=forced)).scores:
+        assert score.log_probabilities == written[score.id][0].log_probabilities
+
+
+def test_logits_are_close_to_those_in_float32(tiny_model, int8_model, sources):
+    models = [InferenceModel(model.transformer) for model in (tiny_model, int8_model)]
+    start = torch.full((7,), tiny_model.config.decoder_start_id)
+    with torch.inference_mode():
+        exact, rounded = (model.step(start, model.prefill(sources[:7])) for model in models)
+    assert (exact - rounded).norm() < 0.05 * exact.norm()
+    assert not exact.equal(rounded)
+
+
+def test_attention_shown_is_that_of_the_integers_that_served(tiny_model, int8_model, sources):
+    written = decode(int8_model, [Sequence(id=0, source_ids=sources[0], max_length=20)])[0][0]
+    forced = ForcedDecode(id=0, source_ids=sources[0], target_ids=written.token_ids)
+    served, exact = (
+        RunningBatch(model.transformer).run(Plan(attend=(forced,))).attentions[0]
+        for model in (int8_model, tiny_model)
+    )
+    assert served.log_probabilities == pytest.approx(written.log_probabilities, abs=0.02)
+    torch.testing.assert_close(served.cross, exact.cross, rtol=0, atol=0.05)
+    assert not served.cross.equal(exact.cross)
+
+
+def test_the_model_says_that_it_computes_in_integers(int8_model, tiny_model):
+    assert int8_model.precision == "int8"
+    assert int8_model.parameter_count == tiny_model.parameter_count
