@@ -21,7 +21,7 @@ from typing import Any
 import click
 import ctranslate2
 import grpc
-from engine_process import max_target_length
+from engine_process import longest_target
 from peers import read_weights, write_ctranslate2
 
 from dragoman.v1 import (
@@ -31,6 +31,7 @@ from dragoman.v1 import (
     add_TranslationServiceServicer_to_server,
 )
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
+from dragoman_model.config import ModelConfig
 from dragoman_model.errors import SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Hypothesis
@@ -147,7 +148,7 @@ class Service(TranslationServiceServicer):
         return ListModelsResponse(models=[message])
 
 
-def translate_with(translator: ctranslate2.Translator, eos_id: int) -> Any:
+def translate_with(translator: ctranslate2.Translator, config: ModelConfig) -> Any:
     """Returns the function from a batch's sentences to their translations."""
 
     def translate(sources: Sequence[SourceIds]) -> list[Hypothesis]:
@@ -155,13 +156,13 @@ def translate_with(translator: ctranslate2.Translator, eos_id: int) -> Any:
             [[str(token_id) for token_id in source] for source in sources],
             beam_size=1,
             max_batch_size=_MAX_BATCH_SIZE,
-            max_decoding_length=max_target_length(list(sources)),
+            max_decoding_length=longest_target(sources, config.max_target_length),
             min_decoding_length=0,
             return_end_token=True,
             return_scores=True,
             length_penalty=0,
         )
-        return [_hypothesis(result, eos_id) for result in results]
+        return [_hypothesis(result, config.eos_id) for result in results]
 
     return translate
 
@@ -204,7 +205,7 @@ def main(model: Path, listen: str, threads: int) -> None:
             str(Path(folder, "model")), compute_type="int8", inter_threads=1, intra_threads=threads
         )
         ours = load_model(model, device="cpu", precision="float32")  # its tokenizer and its limits
-        batcher = Batcher(translate_with(translator, ours.config.eos_id))
+        batcher = Batcher(translate_with(translator, ours.config))
         asyncio.run(serve(ours, batcher, listen))
 
 

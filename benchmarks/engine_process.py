@@ -36,7 +36,8 @@ class Run:
         latencies: Of each sentence, from when it was taken into a batch to when its translation was there.
         num_tokens: Target tokens made, end-of-sentence included.
         peak_memory_bytes: Largest resident memory of the process during the run; on a GPU, of its memory.
-        outputs: The translations' tokens without end-of-sentence, in the order of the sentences; empty unless asked for.
+        outputs: The translations' tokens, end-of-sentence last where it was reached, in the order of the sentences; empty
+            unless asked for.
     """
 
     seconds: float
@@ -80,9 +81,9 @@ class EngineProcess:
         answer = self._receive()
         return str(answer["description"])
 
-    def load(self, sources: list[TokenIds], eos_id: int) -> None:
-        """Hands over the sentences of all runs that follow; they end with ``eos_id``."""
-        self._send({"sources": sources, "eos_id": eos_id})
+    def load(self, sources: list[TokenIds], eos_id: int, max_target_length: int) -> None:
+        """Hands over the sentences of all runs that follow, and the model's end-of-sentence and its limit."""
+        self._send({"sources": sources, "eos_id": eos_id, "max_target_length": max_target_length})
         self._receive()
 
     def run(
@@ -141,6 +142,7 @@ class Engine(Protocol):
 
     description: str
     patience: float
+    max_target_length: int
 
     def prepare(self, source: TokenIds) -> Any:
         """Returns a sentence as the engine takes it; not timed."""
@@ -171,6 +173,7 @@ class OnCPU:
     """An engine whose memory is the process's, with the usual end of a beam search."""
 
     patience = 1.0
+    max_target_length = 256
 
     def peak_memory_bytes(self) -> int | None:
         return None
@@ -263,7 +266,9 @@ class CTranslate2(OnCPU):
                 [sources[index] for index in batch],
                 beam_size=beam_size,
                 patience=self.patience,
-                max_decoding_length=max_target_length([sources[index] for index in batch]),
+                max_decoding_length=longest_target(
+                    (sources[index] for index in batch), self.max_target_length
+                ),
                 min_decoding_length=0,
                 return_end_token=True,
             )
@@ -319,7 +324,10 @@ class HuggingFace(OnCPU):
                     generation_config=self._generation_config(
                         num_beams=beam_size,
                         do_sample=False,
-                        max_new_tokens=max_target_length([sources[index] for index in batch]) + 1,
+                        max_new_tokens=longest_target(
+                            (sources[index] for index in batch), self.max_target_length
+                        )
+                        + 1,
                         **self._special_tokens,
                     ),
                 ).tolist()
@@ -353,18 +361,18 @@ def batches(sources: list[Any], batch_size: int) -> Iterator[list[int]]:
         yield order[start : start + batch_size]
 
 
-def max_target_length(sources: list[Any]) -> int:
+def longest_target(sources: Iterable[Any], max_target_length: int) -> int:
     """Returns how many tokens a batch's translations may take: our default for its longest sentence.
 
     Ours has a limit for each sentence; the others have one a batch, of sentences of like length.
     """
-    return 10 + 2 * max(map(len, sources))
+    return min(max_target_length - 1, 10 + 2 * max(map(len, sources)))
 
 
-def until_eos(token_ids: Iterable[int | str], eos_id: int) -> tuple[TokenIds, bool]:
-    """Returns the tokens before end-of-sentence, and whether there is one; padding may follow it."""
+def until_eos(token_ids: Iterable[int | str], eos_id: int) -> TokenIds:
+    """Returns the tokens up to end-of-sentence, or all where there is none; padding may follow it."""
     ids = [int(token_id) for token_id in token_ids]
-    return (ids[: ids.index(eos_id)], True) if eos_id in ids else (ids, False)
+    return ids[: ids.index(eos_id) + 1] if eos_id in ids else ids
 
 
 def reset_peak_memory() -> None:
@@ -389,7 +397,7 @@ def serve(
     for request in requests:
         if "sources" in request:
             sources = [engine.prepare(source) for source in request["sources"]]
-            eos_id = request["eos_id"]
+            eos_id, engine.max_target_length = request["eos_id"], request["max_target_length"]
             answer({})
             continue
         clock = CLOCKS[request["clock"]]
@@ -406,9 +414,9 @@ def serve(
         run = Run(
             seconds=seconds,
             latencies=[timed.latencies[index] for index in range(request["count"])],
-            num_tokens=sum(len(ids) + has_ended for ids, has_ended in found),
+            num_tokens=sum(map(len, found)),
             peak_memory_bytes=peak,
-            outputs=[ids for ids, _ in found] if request["outputs"] else [],
+            outputs=found if request["outputs"] else [],
         )
         answer(asdict(run))
 

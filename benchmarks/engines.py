@@ -302,7 +302,7 @@ def main(
           f"{sum(map(len, sources)):,} source tokens; medians of {sizes.rounds} rounds")  # fmt: skip
     with engine_processes(engines, model, device, threads, say) as processes:
         for process in processes:
-            process.load(sources, config.eos_id)
+            process.load(sources, config.eos_id, config.max_target_length)
         say("checking that outputs agree")
         agreement = check_outputs(processes, sizes.sentences, beam_sizes, pairs, tokenizer.decode)
         say("")

@@ -93,7 +93,7 @@ def agreement_of(theirs, ours_int8):
 
 def test_engines_agree_where_nearly_all_translations_are_identical():
     same = [[5, 6, 7, 8]] * 100
-    agreement = agreement_of({(1, 1.0): [[9], *same[1:]]}, same)
+    agreement = agreement_of({(1, 1.0): [[9, 2], *same[1:]]}, same)
     assert agreement.holds
     assert agreement.bleu_difference == pytest.approx(0)
 
@@ -103,7 +103,7 @@ def test_engines_agree_where_nearly_all_translations_are_identical():
 )
 def test_too_many_differences_are_told(beam, num_different):
     same = [[5, 6, 7, 8]] * 100
-    theirs = {(1, 1.0): same, (4, 1.0): same, beam: [[9]] * num_different + same[num_different:]}
+    theirs = {(1, 1.0): same, (4, 1.0): same, beam: [[9, 2]] * num_different + same[num_different:]}
     agreement = agreement_of(theirs, same)
     assert not agreement.holds
     assert any(line.startswith("DISAGREES") for line in agreement.lines)
@@ -122,27 +122,33 @@ def test_batches_hold_each_sentence_once_and_those_of_like_length_together():
     assert list(batches(sources, 1)) == [[0], [1], [2], [3]]
 
 
-def test_tokens_end_before_end_of_sentence():
-    assert until_eos(["7", "8", "2", "0"], 2) == ([7, 8], True)
-    assert until_eos([7, 8], 2) == ([7, 8], False)
+def test_tokens_end_with_end_of_sentence():
+    assert until_eos(["7", "8", "2", "0"], 2) == [7, 8, 2]
+    assert until_eos([7, 8], 2) == [7, 8]
 
 
 def test_the_share_of_identical_translations_is_counted():
-    assert identical_share([[1], [2], [3]], [[1], [2], [4]]) == pytest.approx(2 / 3)
+    assert identical_share([[1, 2], [5, 2], [3, 2]], [[1, 2], [5, 2], [4, 2]]) == pytest.approx(2 / 3)
+    assert identical_share([[1, 5, 2]], [[1, 2]]) == 0
+
+
+def test_a_translation_that_a_limit_cut_is_identical_as_far_as_it_goes():
+    assert identical_share([[7, 7, 7], [7, 7]], [[7, 7], [7, 7, 8]]) == 1
+    assert identical_share([[7, 7, 7]], [[7, 8]]) == 0
 
 
 def test_an_engine_runs_in_a_process_of_its_own(model):
     process = EngineProcess("dragoman", "float32", model, "cpu", 1)
     try:
         assert "PyTorch" in process.wait_until_ready()
-        process.load(SOURCES, 2)
+        process.load(SOURCES, 2, 256)
         alone, together = (process.run(3, 1, batch_size, clock="cpu", outputs=True) for batch_size in (1, 2))
     finally:
         process.stop()
     assert alone.outputs == together.outputs
     assert len(alone.outputs) == 3
     assert all(latency > 0 for latency in (*alone.latencies, *together.latencies))
-    assert together.num_tokens >= sum(map(len, together.outputs))
+    assert together.num_tokens == sum(map(len, together.outputs))
     assert together.peak_memory_bytes > 10**7
 
 
@@ -164,8 +170,8 @@ def test_ctranslate2_translates_as_ours_does(model, tmp_path):
     process = EngineProcess("ctranslate2", "float32", tmp_path, "cpu", 1)
     try:
         process.wait_until_ready()
-        process.load(SOURCES, 2)
+        process.load(SOURCES, 2, 256)
         outputs = process.run(3, 1, 1, outputs=True).outputs  # in a batch it has one length limit for all
     finally:
         process.stop()
-    assert outputs == [until_eos(best.token_ids, 2)[0] for best, *_ in ours]
+    assert outputs == [until_eos(best.token_ids, 2) for best, *_ in ours]
