@@ -63,8 +63,8 @@ class WeightType(enum.Enum):
 class AttentionSelection:
     """Which attention weights to return, and in what form; the values of the enumerations do as well.
 
-    Done in this order: layers and heads are chosen, heads reduced, layers reduced, pieces joined to words, special tokens
-    dropped, and the largest weights taken.
+    Done in this order: layers and heads are chosen (and rolled out), pieces joined to words, heads reduced, layers reduced,
+    special tokens dropped, and the largest weights taken.
 
     Attributes:
         kinds: Each once; empty takes cross-attention.

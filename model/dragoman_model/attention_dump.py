@@ -144,11 +144,19 @@ def _select_kind(
     heads = selection.heads or tuple(range(every.size(1)))
     if selection.is_rollout:
         layers = tuple(sorted(layers))[-1 if kind is AttentionKind.CROSS else 0 :]
-    weights = _reduce(output, selection, kind, layers, heads)
+    if selection.is_rollout:
+        weights = _roll_out(output, kind, layers, heads)  # (R, C)
+    else:
+        weights = _chosen(every, layers, heads)  # (L, H, R, C)
     rows, columns = units.along(kind)
     if selection.words:
         weights = sum_columns(weights, [unit.pieces for unit in columns])
         weights = average_rows(weights, [unit.pieces for unit in rows])
+    if not selection.is_rollout:
+        # The head axis first: then the layer axis is still the first.
+        for axis, reduction in ((1, selection.head_reduction), (0, selection.layer_reduction)):
+            if reduction is not None:
+                weights = (max_over if reduction is Reduction.MAX else mean_over)(weights, axis)
     if selection.drop_special_tokens:
         weights = keep(weights, _not_special(rows), _not_special(columns))
     row_axis, column_axis = _AXES[kind]
@@ -187,28 +195,16 @@ def _select_kind(
     ]
 
 
-def _reduce(
-    output: AttentionOutput,
-    selection: AttentionSelection,
-    kind: AttentionKind,
-    layers: Sequence[int],
-    heads: Sequence[int],
+def _roll_out(
+    output: AttentionOutput, kind: AttentionKind, layers: Sequence[int], heads: Sequence[int]
 ) -> Tensor:
-    """Returns the chosen layers and heads, those that are to become one as one."""
-    if selection.is_rollout:
-        means = mean_over(_chosen(output.of(kind), layers, heads), 1)  # (L, R, C)
-        if kind is not AttentionKind.CROSS:
-            return rollout(means)
-        encoder = output.of(AttentionKind.ENCODER_SELF)
-        return cross_rollout(
-            means[-1], rollout(mean_over(_chosen(encoder, range(encoder.size(0)), heads), 1))
-        )
-    weights = _chosen(output.of(kind), layers, heads)  # (L, H, R, C)
-    # The head axis first: then the layer axis is still the first.
-    for axis, reduction in ((1, selection.head_reduction), (0, selection.layer_reduction)):
-        if reduction is not None:
-            weights = (max_over if reduction is Reduction.MAX else mean_over)(weights, axis)
-    return weights
+    """Returns the rollout of a kind's layers, which come in ascending order, (R, C)."""
+    means = mean_over(_chosen(output.of(kind), layers, heads), 1)  # (L, R, C)
+    if kind is not AttentionKind.CROSS:
+        return rollout(means)
+    encoder = output.of(AttentionKind.ENCODER_SELF)
+    below = mean_over(_chosen(encoder, range(encoder.size(0)), heads), 1)  # (L, S, S)
+    return cross_rollout(means[-1], rollout(below))
 
 
 def _chosen(weights: Tensor, layers: Iterable[int], heads: Iterable[int]) -> Tensor:

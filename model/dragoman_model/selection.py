@@ -54,8 +54,9 @@ class ElementType(enum.Enum):
 class AttentionSelection:
     """Which weights are wanted.
 
-    What is asked for is done in this order: layers and heads are chosen, heads reduced, layers reduced, pieces joined to
-    words, special tokens left out with what remains of each row scaled to sum to 1, and the largest weights taken.
+    What is asked for is done in this order: layers and heads are chosen (and rolled out), pieces joined to words, heads
+    reduced, layers reduced, special tokens left out with what remains of each row scaled to sum to 1, and the largest weights
+    taken.
 
     Attributes:
         kinds: One or more, each once.

@@ -91,11 +91,20 @@ def rolled(matrices):
     return result
 
 
+def in_words(matrix, rows, columns):
+    matrix = [[sum(row[piece] for piece in unit.pieces) for unit in columns] for row in matrix]
+    return [
+        [sum(matrix[piece][c] for piece in unit.pieces) / len(unit.pieces) for c in range(len(columns))]
+        for unit in rows
+    ]
+
+
 def by_hand(kind, selection):
     """Returns the matrices wanted, first layer's first, in plain loops and lists."""
     every = OUTPUT.of(kind).tolist()
     layers = selection.layers or range(len(every))
     heads = selection.heads or range(H)
+    rows, columns = units(selection.words).along(kind)
     if selection.is_rollout:
         means = [combine([every[layer][head] for head in heads], Reduction.MEAN) for layer in sorted(layers)]
         if kind is CROSS:
@@ -106,22 +115,15 @@ def by_hand(kind, selection):
             stacks = [[rolled(means)]]
     else:
         stacks = [[every[layer][head] for head in heads] for layer in layers]
+    if selection.words:
+        stacks = [[in_words(matrix, rows, columns) for matrix in stack] for stack in stacks]
+    if not selection.is_rollout:
         if selection.head_reduction:
             stacks = [[combine(stack, selection.head_reduction)] for stack in stacks]
         if selection.layer_reduction:
             stacks = [[combine(matrices, selection.layer_reduction) for matrices in zip(*stacks)]]
-    rows, columns = units(selection.words).along(kind)
     matrices = []
     for matrix in itertools.chain(*stacks):
-        if selection.words:
-            matrix = [[sum(row[piece] for piece in unit.pieces) for unit in columns] for row in matrix]
-            matrix = [
-                [
-                    sum(matrix[piece][c] for piece in unit.pieces) / len(unit.pieces)
-                    for c in range(len(columns))
-                ]
-                for unit in rows
-            ]
         if selection.drop_special_tokens:
             kept = [index for index, unit in enumerate(columns) if not unit.special]
             matrix = [
@@ -143,6 +145,7 @@ SELECTIONS = [
     {"layer_reduction": Reduction.MEAN, "head_reduction": Reduction.MAX},
     {"layer_reduction": Reduction.MAX, "head_reduction": Reduction.MAX, "drop_special_tokens": True},
     {"words": True},
+    {"words": True, "layer_reduction": Reduction.MAX, "head_reduction": Reduction.MAX},
     {"drop_special_tokens": True},
     {"words": True, "drop_special_tokens": True, "head_reduction": Reduction.MEAN},
     {"layer_reduction": Reduction.ROLLOUT},
@@ -202,6 +205,12 @@ def test_a_reduced_axis_is_gone_and_what_went_into_it_is_named(wanted, axes, lay
 def test_a_rollout_of_self_attention_names_all_its_layers_from_below():
     found = only(kinds=(ENCODER,), layers=(2, 0), layer_reduction=Reduction.ROLLOUT)
     assert (found.axes, found.layers) == (("query", "key"), (0, 2))
+
+
+def test_the_largest_attention_to_a_word_is_at_most_one():
+    for kind in AttentionKind:
+        found = only(kinds=(kind,), words=True, layer_reduction=Reduction.MAX, head_reduction=Reduction.MAX)
+        assert values_of(found).max() <= 1
 
 
 def test_masked_places_are_zero_exactly_in_every_form():

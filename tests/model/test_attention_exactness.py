@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from benchmarks.step_weights import Decoding, decode_watched
 
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
 from dragoman_model.options import DecodingOptions
-from dragoman_model.plan import AttentionOutput, ForcedDecode, Hypothesis, Plan, Sequence
+from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.selection import AttentionKind
 from dragoman_model.transformer import AttentionRecord
 
@@ -36,79 +30,9 @@ def decoding(request, model) -> list[Decoding]:
     return [decode(model, text, beam_size=request.param) for text in TEXTS]
 
 
-@dataclass
-class Decoding:
-    """One sentence decoded by itself with a cache.
-
-    Attributes:
-        cross: Of the best hypothesis, as each step computed it, (L, H, T, S).
-    """
-
-    source_ids: tuple[int, ...]
-    best: Hypothesis
-    cross: Tensor
-    forced: AttentionOutput = field(init=False)
-
-
 def decode(model: LoadedModel, text: str, *, beam_size: int) -> Decoding:
     source_ids = tuple(model.tokenizer.encode(text))
-    batch = RunningBatch(model.transformer)
-    options = DecodingOptions(beam_size=beam_size)
-    plan = Plan(admit=(Sequence(id=0, source_ids=source_ids, max_length=30, options=options),))
-    written: list[list[tuple[int, ...]]] = [[()]]
-    steps: list[list[Tensor]] = []
-    finished: list[Any] = []
-    while not finished:
-        with recorded(model, beam_size) as weights:
-            finished = batch.run(plan).finished
-        plan = Plan()
-        # Of each layer two: over what was written, then over the source.
-        steps.append(weights[1::2])
-        if not finished:
-            [group] = batch._groups.values()
-            written.append([tuple(row) for row in group.searches[0].written()])
-    best = finished[0].best
-    shape = model.config.num_heads, -1, steps[0][0].size(-1)
-    cross = [
-        torch.stack([layer.reshape(shape)[:, rows.index(best.token_ids[:step])] for layer in layers])
-        for step, (layers, rows) in enumerate(zip(steps, written))
-        if step < len(best.token_ids)
-    ]
-    decoding = Decoding(source_ids, best, torch.stack(cross, dim=2)[..., : len(source_ids)])
-    forced = ForcedDecode(
-        id=0, source_ids=source_ids, target_ids=best.token_ids, kinds=frozenset(AttentionKind)
-    )
-    [decoding.forced] = batch.run(Plan(attend=(forced,))).attentions
-    return decoding
-
-
-@contextmanager
-def recorded(model: LoadedModel, width: int) -> Iterator[list[Tensor]]:
-    """Collects the weights of every attention that a step computes, whichever way it does so."""
-    found: list[Tensor] = []
-    fused, softmax = F.scaled_dot_product_attention, torch.softmax
-
-    def keep(weights: Tensor) -> None:
-        if weights.size(-2) <= width:  # the encoder has as many queries as the source has tokens
-            found.append(weights)
-
-    def watched_fused(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Tensor:
-        scale = options.get("scale") or queries.size(-1) ** -0.5
-        scores = queries @ keys.transpose(-2, -1) * scale
-        mask = options.get("attn_mask")
-        keep(softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), -1))
-        return fused(queries, keys, values, **options)
-
-    def watched_softmax(scores: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        weights = softmax(scores, *arguments, **options)
-        keep(weights)
-        return weights
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(F, "scaled_dot_product_attention", watched_fused)
-        patch.setattr(torch, "softmax", watched_softmax)
-        yield found
-    assert len(found) == 2 * model.config.num_decoder_layers
+    return decode_watched(model.transformer, source_ids, beam_size=beam_size, max_length=30)
 
 
 def test_cross_attention_is_what_cached_decoding_computed_step_by_step(decoding):
