@@ -27,6 +27,8 @@ make_environment() {
   if [[ -f .venv/.folder && $(<.venv/.folder) == "$PWD" ]] && is_new_enough .venv/bin/python; then
     return
   fi
+  # Making it anew would empty the folder behind the link, which is somebody else's.
+  [[ ! -L .venv ]] || die ".venv is a link to $(readlink .venv), which was made for another folder." "Remove the link: rm .venv"
   local python
   python=$(find_python) || exit
   echo "Making .venv with $("$python" --version) …" >&2

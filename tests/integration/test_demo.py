@@ -14,10 +14,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DRAGOMAN = ROOT / ".venv/bin/dragoman"
 
+FOLDER = ROOT / ".venv/.folder"
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not DRAGOMAN.exists(), reason="the demo would first set up .venv, as scripts/test does"
+        not DRAGOMAN.exists() or not FOLDER.exists() or FOLDER.read_text().strip() != str(ROOT),
+        reason="the demo would first set up .venv, as scripts/test does",
     ),
 ]
 

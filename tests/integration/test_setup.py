@@ -79,6 +79,20 @@ def test_dev_set_serves_where_the_server_is_asked_for_but_not_the_reverse(machin
     assert machine.calls() == ["venv", ".[server]", ".[dev]"]
 
 
+def test_environment_behind_a_link_to_another_folder_is_left_alone(machine: Machine) -> None:
+    theirs = machine.folder.with_name("theirs")
+    theirs.mkdir()
+    (theirs / ".folder").write_text("/elsewhere\n")
+    (machine.folder / ".venv").symlink_to(theirs)
+
+    result = machine.install("server")
+
+    assert result.returncode == 1
+    assert "is a link to" in result.stderr
+    assert (theirs / ".folder").exists()
+    assert machine.calls() == []
+
+
 def test_environment_that_came_from_another_folder_is_made_anew(machine: Machine) -> None:
     machine.install("server")
     moved = Machine(machine.folder.rename(machine.folder.with_name("elsewhere")))
