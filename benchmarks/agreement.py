@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from engine_process import EngineProcess, TokenIds
 
-from dragoman_model.training.corpus import Pair
-
 # Share of sentences that must be identical to CTranslate2's.
 LEAST_IDENTICAL = {1: 0.99, 4: 0.97}
 # Its beam search ends with the fourth finished hypothesis, though a better one may still come; ours when none can. With
@@ -51,7 +49,7 @@ def check_outputs(
     processes: Sequence[EngineProcess],
     count: int,
     beam_sizes: Sequence[int],
-    pairs: Sequence[Pair],
+    references: Sequence[str],
     decode: Callable[[TokenIds], str],
 ) -> Agreement:
     """Translates the first ``count`` sentences with each engine and compares.
@@ -60,7 +58,7 @@ def check_outputs(
         processes: Engines, with their sentences loaded.
         count: Sentences.
         beam_sizes: Of which greedy search and beam 4 are compared.
-        pairs: The sentences' references are among them.
+        references: Of the sentences; empty where there are none, and then no BLEU is compared.
         decode: From tokens to text.
     """
     from dragoman_model.training.evaluate import score_translations
@@ -68,7 +66,6 @@ def check_outputs(
     agreement = Agreement()
     by_name = {process.name: process for process in processes}
     ours, theirs = by_name.get("dragoman float32"), by_name.get("ctranslate2 float32")
-    references = [pair.target for pair in pairs[:count]]
     greedy: dict[str, list[TokenIds]] = {}
     if 1 in beam_sizes:
         # Hugging Face is too slow for all sentences, and no bar asks for its translations.
@@ -89,7 +86,11 @@ def check_outputs(
             f"{line}, given patience {PATIENCE:g}; {share:.1%} by its default",
             patient_share >= LEAST_IDENTICAL[4],
         )
-    bleu = {name: score_translations(list(map(decode, ids)), references).bleu for name, ids in greedy.items()}
+    bleu = {
+        name: score_translations(list(map(decode, ids)), references).bleu
+        for name, ids in greedy.items()
+        if references
+    }
     for engine in ("dragoman", "ctranslate2"):
         if f"{engine} float32" in bleu and f"{engine} int8" in bleu:
             full, small = bleu[f"{engine} float32"], bleu[f"{engine} int8"]

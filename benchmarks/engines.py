@@ -237,6 +237,12 @@ def engine_processes(
     show_default=True,
     help="engine/precision; repeatable.",
 )
+@click.option(
+    "--input",
+    "input_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Sentences, one a line, instead of the test set; they have no references, so BLEU is left out.",
+)
 @click.option("--sentences", default=1000, show_default=True, help="Of the test set, from its first.")
 @click.option("--single-sentences", default=128, show_default=True, help="Of them, for batches of one.")
 @click.option("--slow-sentences", default=256, show_default=True, help="Of them, for Hugging Face.")
@@ -268,7 +274,7 @@ def engine_processes(
     "--json", "json_path", type=click.Path(path_type=Path), help="Writes the rows to this file, too."
 )
 def main(
-    model: Path | None, engines: tuple[str, ...], sentences: int, single_sentences: int, slow_sentences: int,
+    model: Path | None, engines: tuple[str, ...], input_path: Path | None, sentences: int, single_sentences: int, slow_sentences: int,
     rounds: int, slow_rounds: int, beam_sizes: tuple[int, ...], batch_sizes: tuple[int, ...], device: str,
     threads: int, clock: str, quick: bool, json_path: Path | None,
 ) -> None:  # fmt: skip
@@ -283,12 +289,17 @@ def main(
         sentences, single_sentences, slow_sentences, rounds, slow_rounds = 128, 16, 32, 1, 1
     model = model or BUNDLED_MODEL
     tokenizer, config = Tokenizer.load(model), read_config(model / "config.json")
-    pairs = test_set_pairs(model, sentences)
-    sources = tokenizer.encode_batch([pair.source for pair in pairs])
+    if input_path:
+        texts = [line for line in input_path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        texts, references = texts[:sentences], []
+    else:
+        pairs = test_set_pairs(model, sentences)
+        texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    sources = tokenizer.encode_batch(texts)
     sizes = Sizes(
-        sentences=len(pairs),
+        sentences=len(sources),
         single=single_sentences,
-        slow=min(slow_sentences, len(pairs)),
+        slow=min(slow_sentences, len(sources)),
         rounds=rounds,
         slow_rounds=min(slow_rounds, rounds),
     )
@@ -304,7 +315,7 @@ def main(
         for process in processes:
             process.load(sources, config.eos_id, config.max_target_length)
         say("checking that outputs agree")
-        agreement = check_outputs(processes, sizes.sentences, beam_sizes, pairs, tokenizer.decode)
+        agreement = check_outputs(processes, sizes.sentences, beam_sizes, references, tokenizer.decode)
         say("")
         for line in agreement.lines:
             print(line)

@@ -25,11 +25,13 @@ class RunningServer:
         name: What reports call it.
         address: host:port of its gRPC side.
         pid: Its process.
+        precision: In force.
     """
 
     name: str
     address: str
     pid: int
+    precision: str
 
     def cpu_seconds(self) -> float:
         """Returns the processor time that it and its children have taken so far."""
@@ -66,7 +68,7 @@ def running(
         if not line:
             raise click.ClickException(f"the server did not start: {name}")
         fields = dict(pair.split("=", 1) for pair in line.split()[1:])
-        yield RunningServer(name, fields["grpc"], process.pid)
+        yield RunningServer(name, fields["grpc"], process.pid, fields["precision"])
     finally:
         process.terminate()
         process.wait()

@@ -32,7 +32,7 @@ from servers import BASELINE, OURS, OURS_IN_A_PROCESS, RunningServer, cores, run
 from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
 from dragoman_model.checkpoint import BUNDLED_MODEL
 
-BASELINE_NAME = "ctranslate2 int8"
+BASELINE_NAME = "ctranslate2"
 MUST, AIM = 1.0, 1.5  # ours / the baseline's rate
 
 
@@ -42,6 +42,7 @@ class Capacity:
 
     Attributes:
         server: Its name.
+        precision: Its model's.
         highest_rate: Calls a second that hold the limit.
         half_rate: The rate of the figures below.
         latency_p50_seconds: At half the highest rate.
@@ -51,6 +52,7 @@ class Capacity:
     """
 
     server: str
+    precision: str
     highest_rate: float
     half_rate: float
     latency_p50_seconds: float
@@ -111,7 +113,10 @@ async def compare(
         latencies = found.latencies or [float("nan")]
         p50, p95, p99 = (percentile(latencies, share) for share in (0.5, 0.95, 0.99))
         cpu = found.cpu_seconds / len(latencies)
-        capacities.append(Capacity(target.server.name, target.search.best, half, p50, p95, p99, cpu))
+        server = target.server
+        capacities.append(
+            Capacity(server.name, server.precision, target.search.best, half, p50, p95, p99, cpu)
+        )
         await target.close()
     return capacities
 
@@ -127,8 +132,8 @@ def describe(name: str, found: Load, limit: float) -> str:
 def capacities_table(capacities: Sequence[Capacity]) -> str:
     """Returns the capacities as a table in Markdown."""
     lines = [
-        "| server | highest rate | at | p50 | p95 | p99 | CPU per sentence |",
-        "| --- | --: | --: | --: | --: | --: | --: |",
+        "| server | precision | highest rate | at | p50 | p95 | p99 | CPU per sentence |",
+        "| --- | --- | --: | --: | --: | --: | --: | --: |",
     ]
     for one in capacities:
         p50, p95, p99 = (
@@ -136,7 +141,7 @@ def capacities_table(capacities: Sequence[Capacity]) -> str:
             for seconds in (one.latency_p50_seconds, one.latency_p95_seconds, one.latency_p99_seconds)
         )
         lines.append(
-            f"| {one.server} | {one.highest_rate:.1f}/s | {one.half_rate:.1f}/s | {p50} | {p95} | {p99} "
+            f"| {one.server} | {one.precision} | {one.highest_rate:.1f}/s | {one.half_rate:.1f}/s | {p50} | {p95} | {p99} "
             f"| {one.cpu_seconds_per_sentence * 1000:.2f} ms |"
         )
     return "\n".join(lines)
@@ -169,8 +174,8 @@ def capacity_bar(capacities: Sequence[Capacity]) -> Bar:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Sentences, one a line, instead of the test set's first 1,000 (of our own forty with --callers).",
 )
-@click.option("--precision", default="auto", show_default=True, help="Our server's --precision.")
-@click.option("--device", default="auto", show_default=True, help="Our server's --device.")
+@click.option("--precision", default="int8", show_default=True, help="Our server's --precision.")
+@click.option("--device", default="cpu", show_default=True, help="Our server's --device.")
 @click.option("--threads", default=1, show_default=True, help="Threads of a server's tensor operations.")
 @click.option("--seconds", default=10.0, show_default=True, help="Length of the load at each rate.")
 @click.option("--start-rate", default=60.0, show_default=True, help="First rate, calls a second.")
