@@ -162,10 +162,13 @@ class RunningBatch:
             torch.cat((start, target_ids[:, :-1]), dim=1), memory, src_mask, record
         )
         wants_decoder = AttentionKind.DECODER_SELF in forced.kinds
+        scores = tuple(log_probabilities(logits, target_ids)[0].tolist())
+        if self._model.is_exact_by_row:  # so is then the score
+            scores = self._score_together([forced])[0].log_probabilities
         return AttentionOutput(
             forced.id,
             _stacked(record.cross),
-            tuple(log_probabilities(logits, target_ids)[0].tolist()),
+            scores,
             encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
             decoder_self=_stacked(record.decoder_self) if wants_decoder else None,
         )
