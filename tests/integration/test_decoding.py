@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from dragoman.v1 import FinishReason, ListModelsRequest, TranslateTextRequest, T
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.options import DecodingOptions
 from dragoman_model.translator import Translator
-from dragoman_server import service
+from dragoman_server.rpcs import translate_text, work
 from tests.integration.servers import RunningServer, refusal, serving
 from tests.models import make_tiny_model
 
@@ -148,17 +149,17 @@ async def test_long_prefixes_and_many_hypotheses_keep_no_other_call_waiting(
 ):
     threads: dict[str, threading.Thread] = {}
 
-    def watch(name: str) -> None:
-        work = getattr(service, name)
+    def watch(module: ModuleType, name: str) -> None:
+        work_of_it = getattr(module, name)
 
         def watched(*arguments: Any, **keywords: Any) -> Any:
             threads[name] = threading.current_thread()
-            return work(*arguments, **keywords)
+            return work_of_it(*arguments, **keywords)
 
-        monkeypatch.setattr(service, name, watched)
+        monkeypatch.setattr(module, name, watched)
 
-    watch("prepare")
-    watch("translation_message")
+    watch(work, "prepare")
+    watch(translate_text, "translation_message")
     loop_thread = threading.current_thread()
     texts = ["A girl sings. " * 40]
     await translate(server, texts, {"max_decoding_length": 2})

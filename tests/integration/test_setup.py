@@ -13,7 +13,7 @@ STAND_IN = """#!/bin/bash
 case "$*" in
   "-c "*) exit "${TOO_OLD:-0}" ;;
   --version) echo "Python 3.11.0" ;;
-  "-m venv --clear "*) rm -rf .venv/*; mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo venv >>calls ;;
+  "-m venv --clear "*) mkdir -p .venv; find .venv/ -mindepth 1 -delete; mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo venv >>calls ;;
   "-m pip install"*) echo "${@: -1}" >>calls; echo "no room on the disk"; exit "${PIP_FAILS:-0}" ;;
 esac
 """

@@ -316,6 +316,15 @@ async def test_draining_ends_what_is_in_the_engine_and_leaves_the_rest(model: Lo
         await stopping
 
 
+async def test_a_stream_that_has_said_nothing_yet_does_not_hold_up_a_drain(model: LoadedModel):
+    async with serving(model, grace_seconds=60) as server:
+        call = server.stub.TranslateBatch()
+        reading = asyncio.create_task(call.read())
+        await until(lambda: server.app.interceptor._running == 1)
+        await asyncio.wait_for(server.app.stop(), 30)
+        assert (await refusal(reading)).code() is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_responses_stay_below_what_clients_take(server: RunningServer):
     items = [{"id": f"{index:0>120}", "text": " " * 2000} for index in range(MAX_ITEMS)]
     requests = [TranslateBatchRequest(items=items)] * 16

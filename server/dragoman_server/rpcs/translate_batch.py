@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import cast
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TypeVar, cast
 
 from dragoman.v1 import BatchItem, BatchResult, TranslateBatchRequest, TranslateBatchResponse
 from dragoman_model.plan import FinishedSentence
@@ -36,6 +36,8 @@ from dragoman_server.validation import validate_batch_item, validate_later_batch
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # Of one stream, in the engine or on their way out of it.
 MAX_ITEMS = 256
 # Results that are ready together travel together, up to about here: clients take 4 MiB unless told otherwise.
@@ -46,7 +48,7 @@ async def translate_batch(
     backend: Backend, requests: AsyncIterator[TranslateBatchRequest], context: Context
 ) -> AsyncIterator[TranslateBatchResponse]:
     """Yields the results of the stream's texts as they finish."""
-    first = await anext(requests, None)
+    first = await _unless_draining(backend, anext(requests, None))
     if first is None:
         return
     backend.record(first.model, 0)
@@ -76,20 +78,17 @@ class _BulkStream:
         self._permits = asyncio.Semaphore(MAX_ITEMS)
         self._running: set[asyncio.Task[None]] = set()
         # None is the end, an error the end of the call.
-        self._ready: asyncio.Queue[BatchResult | BaseException | None] = asyncio.Queue()
+        self._ready: asyncio.Queue[BatchResult | Exception | None] = asyncio.Queue()
 
     async def work(self, first: TranslateBatchRequest, others: AsyncIterator[TranslateBatchRequest]) -> None:
         """Reads until the caller has sent all, or the server shuts down, and waits for what it has read."""
-        reading = asyncio.create_task(self._read(first, others))
-        draining = asyncio.create_task(self._backend.draining.wait())
+        reading = self._read(first, others)
         del first
+        error: Exception | None = None
         try:
-            await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            reading.cancel()
-            draining.cancel()
-            await asyncio.wait((reading,))
-        error = DrainingError() if reading.cancelled() else reading.exception()
+            await _unless_draining(self._backend, reading)
+        except Exception as raised:
+            error = raised
         if self._running and (error is None or isinstance(error, DrainingError)):
             await asyncio.wait(self._running)
         self._ready.put_nowait(error)
@@ -114,7 +113,7 @@ class _BulkStream:
                 yield response
             for _ in response.results:
                 self._permits.release()
-            if isinstance(entry, BaseException):
+            if isinstance(entry, Exception):
                 raise entry
             if entry is None:
                 return
@@ -202,3 +201,22 @@ class _BulkStream:
             )
             error = InternalError()
         return BatchResult(id=item_id, error=status_message(error, record.request_id))
+
+
+async def _unless_draining(backend: Backend, reading: Awaitable[T]) -> T:
+    """Returns what ``reading`` does, or breaks it off.
+
+    Raises:
+        DrainingError: The server shuts down.
+    """
+    task = asyncio.ensure_future(reading)
+    draining = asyncio.create_task(backend.draining.wait())
+    try:
+        await asyncio.wait((task, draining), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise DrainingError
+        return task.result()
+    finally:
+        task.cancel()
+        draining.cancel()
+        await asyncio.wait((task,))  # until it really reads no more
