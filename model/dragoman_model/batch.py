@@ -16,7 +16,8 @@ from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, RowSearch
 from dragoman_model.groups import BeamGroup, Group, RowGroup
-from dragoman_model.inference import EncodedSources, InferenceModel
+from dragoman_model.inference import EncodedSources
+from dragoman_model.native.model import inference_model
 from dragoman_model.plan import (
     AttentionOutput,
     BatchOutput,
@@ -41,7 +42,7 @@ class RunningBatch:
 
     def __init__(self, transformer: Transformer) -> None:
         self._transformer = transformer.eval()
-        self._model = InferenceModel(transformer)
+        self._model = inference_model(transformer)
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from dragoman_model.config import ModelConfig, read_config
 from dragoman_model.devices import resolve_device, resolve_precision
 from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.native.build import library
 from dragoman_model.quantization import best_kernel
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.transformer import Transformer
@@ -57,7 +58,9 @@ class LoadedModel:
     parameter_count: int
 
 
-def load_model(directory: Path, *, device: str = "auto", precision: str = "auto") -> LoadedModel:
+def load_model(
+    directory: Path, *, device: str = "auto", precision: str = "auto", native: bool = True
+) -> LoadedModel:
     """Returns the model in ``directory``.
 
     Args:
@@ -65,6 +68,8 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
         precision: "auto" (float32 on a CPU, bfloat16 on a GPU), "float32", "bfloat16", "float16" or
             "int8".
+        native: Int8 runs through our own kernels where a C compiler can build them; False runs it through PyTorch's
+            operators.
 
     Raises:
         ModelDirectoryError: A file is missing, truncated, altered or foreign; the message names it and the reason.
@@ -102,7 +107,7 @@ def load_model(directory: Path, *, device: str = "auto", precision: str = "auto"
     parameter_count = sum(parameter.numel() for parameter in transformer.parameters())
     transformer.requires_grad_(False).eval()
     if dtype is torch.int8:
-        transformer.quantize(best_kernel())
+        transformer.quantize(best_kernel(), library() if native else None)
     else:
         transformer.to(device=target, dtype=dtype)
     return LoadedModel(

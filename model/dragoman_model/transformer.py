@@ -5,6 +5,7 @@ Shapes: B batch, S source length, T target length, D width, V vocabulary. Masks 
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass, field
 
@@ -71,6 +72,7 @@ class Transformer(nn.Module):
         self.positions: Tensor
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.int8_output: Int8Linear | None = None  # in the place of the output weight, once quantised
+        self.native_kernels: ctypes.CDLL | None = None
         self._reset_parameters()
 
     @property
@@ -127,9 +129,15 @@ class Transformer(nn.Module):
             return self.int8_output(states)
         return F.linear(states, self.output_weight, self.output_bias)
 
-    def quantize(self, kernel: Kernel) -> None:
-        """Turns every linear map into 8-bit integers, for good; embeddings and what stands between stay float32."""
+    def quantize(self, kernel: Kernel, native_kernels: ctypes.CDLL | None = None) -> None:
+        """Turns every linear map into 8-bit integers, for good; embeddings and what stands between stay float32.
+
+        Args:
+            kernel: What multiplies.
+            native_kernels: What serves in its place where whole sentences and steps are computed; None is off.
+        """
         quantize(self, kernel)
+        self.native_kernels = native_kernels
         self.int8_output = Int8Linear.quantize(self.output_weight, self.output_bias, kernel)
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dragoman_model import quantization
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
 from dragoman_model.inference import InferenceModel
+from dragoman_model.native.build import library
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.quantization import Int8Linear, best_kernel, is_exact
@@ -20,9 +21,11 @@ def int8_model(tiny_directory):
     return load_model(tiny_directory, device="cpu", precision="int8")
 
 
-@pytest.fixture(scope="module")
-def bundled_model():
-    return load_model(BUNDLED_MODEL, device="cpu", precision="int8")
+@pytest.fixture(scope="module", params=["native", "operators"])
+def bundled_model(request):
+    if request.param == "native" and library() is None:
+        pytest.skip("no C compiler here")
+    return load_model(BUNDLED_MODEL, device="cpu", precision="int8", native=request.param == "native")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""The int8 kernels in C, built where a compiler is."""

@@ -1,0 +1,392 @@
+/* The decoder's step and the encoder in 8-bit integers, each in one call.
+ *
+ * Weights are int8 with a scale for each output, activations are quantised row by row, sums of products are exact, and
+ * attention runs over each row's own columns: what a row gets depends on nothing that stands beside it.
+ *
+ * Shapes: R rows, K inputs, N outputs of a map; D width, H heads, W head width, F feed-forward, V vocabulary; C columns
+ * that a cache has room for.
+ */
+
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Vectors of 32-bit lanes, and what multiplies four unsigned by four signed bytes into each lane. */
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#define LANES 16
+typedef __m512i vint;
+typedef __m512 vfloat;
+#define VI(name) _mm512_##name
+#define load_bytes(p) _mm512_loadu_si512((const void *)(p))
+#define zero_int() _mm512_setzero_si512()
+#define spread(x) _mm512_set1_epi32(x)
+#define to_float(x) _mm512_cvtepi32_ps(x)
+#else
+#define LANES 8
+typedef __m256i vint;
+typedef __m256 vfloat;
+#define VI(name) _mm256_##name
+#define load_bytes(p) _mm256_loadu_si256((const __m256i *)(p))
+#define zero_int() _mm256_setzero_si256()
+#define spread(x) _mm256_set1_epi32(x)
+#define to_float(x) _mm256_cvtepi32_ps(x)
+#endif
+
+#if LANES == 16 && defined(__AVX512VNNI__)
+#define LEVELS 127
+#define dot(sum, a, b) _mm512_dpbusd_epi32(sum, a, b)
+#elif LANES == 8 && (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+#define LEVELS 127
+#define dot(sum, a, b) _mm256_dpbusd_epi32(sum, a, b)
+#elif LANES == 8 && defined(__AVXVNNI__)
+#define LEVELS 127
+#define dot(sum, a, b) _mm256_dpbusd_avx_epi32(sum, a, b)
+#elif LANES == 16
+/* Without such an instruction pairs are added in 16 bits: activations have 7 bits, so that 2 x 127 x 127 fits. */
+#define LEVELS 63
+#define dot(sum, a, b) \
+    _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)))
+#else
+#define LEVELS 63
+#define dot(sum, a, b) \
+    _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
+#endif
+#define ZERO (LEVELS + 1) /* what stands for 0 in an unsigned activation */
+
+/* A linear map. K is a multiple of 4, N of 16; the caller pads with zeros. */
+typedef struct {
+    const int8_t *weight; /* (N / LANES, K / 4, LANES, 4) */
+    const float *scales;  /* (N) */
+    const float *bias;    /* (N) */
+    const int32_t *sums;  /* (N), of each output's weights, times ZERO */
+    int64_t inputs, outputs;
+} Map;
+
+typedef struct {
+    const float *gain, *bias;
+    float eps;
+} Norm;
+
+typedef struct {
+    Norm norm;
+    Map inner, outer;
+} FeedForward;
+
+typedef struct {
+    Norm self_norm;
+    Map self_in, self_out; /* queries, keys and values side by side */
+    Norm cross_norm;
+    Map cross_in, cross_out; /* queries */
+    FeedForward feed_forward;
+} Layer; /* an encoder layer has no cross-attention */
+
+/* An encoder or a decoder, and what stands before and behind it: project is the map to the vocabulary, or of the memory to
+ * the cross-attention keys and values of all decoder layers. */
+typedef struct {
+    const Layer *layers;
+    const float *embedding, *positions;
+    Norm last;
+    Map project;
+    int64_t num_layers, num_heads, width, inner;
+    float embedding_scale;
+} Stack;
+
+/* Keys and values of one layer: (2, rows there is room for, H, C, W). */
+typedef struct {
+    float *self, *cross;
+    int64_t self_rows, self_columns, cross_rows, cross_columns;
+} Caches;
+
+int64_t levels(void) { return LEVELS; }
+
+/* Lays out (N, K) weights as Map wants them. */
+void pack(const int8_t *weight, int64_t outputs, int64_t inputs, int8_t *packed, int32_t *sums) {
+    for (int64_t n = 0; n < outputs; n++) {
+        int32_t sum = 0;
+        for (int64_t k = 0; k < inputs; k++) {
+            int8_t value = weight[n * inputs + k];
+            sum += value;
+            packed[((n / LANES) * (inputs / 4) + k / 4) * LANES * 4 + (n % LANES) * 4 + k % 4] = value;
+        }
+        sums[n] = sum * ZERO;
+    }
+}
+
+/* Quantises a row and returns its step. */
+static float quantize(const float *x, int64_t inputs, uint8_t *q) {
+    float largest = 0;
+    for (int64_t k = 0; k < inputs; k++) {
+        float size = fabsf(x[k]);
+        largest = size > largest ? size : largest;
+    }
+    float step = largest * (1.0f / LEVELS) + 1e-30f;
+    float inverse = 1.0f / step;
+    for (int64_t k = 0; k < inputs; k++)
+        q[k] = (uint8_t)(int32_t)(x[k] * inverse + (ZERO + 0.5f)); /* rounded: what is cut off is positive */
+    return step;
+}
+
+/* Products of M rows with B blocks of LANES outputs, and what becomes of them. */
+#define TILE(M, B)                                                                                        \
+    static inline void tile_##M##_##B(const Map *map, const uint8_t *q, const float *steps, int64_t block, \
+                                      int relu, const float *add, float *out) {                            \
+        const int64_t inputs = map->inputs, outputs = map->outputs;                                        \
+        const int8_t *weight = map->weight + block * inputs * LANES;                                       \
+        vint sum[M][B];                                                                                    \
+        for (int m = 0; m < M; m++)                                                                        \
+            for (int b = 0; b < B; b++) sum[m][b] = zero_int();                                            \
+        for (int64_t k = 0; k < inputs; k += 4) {                                                          \
+            vint w[B];                                                                                     \
+            for (int b = 0; b < B; b++) w[b] = load_bytes(weight + b * inputs * LANES + k * LANES);        \
+            for (int m = 0; m < M; m++) {                                                                  \
+                int32_t four;                                                                              \
+                memcpy(&four, q + m * inputs + k, 4);                                                      \
+                vint a = spread(four);                                                                     \
+                for (int b = 0; b < B; b++) sum[m][b] = dot(sum[m][b], a, w[b]);                           \
+            }                                                                                              \
+        }                                                                                                  \
+        for (int m = 0; m < M; m++)                                                                        \
+            for (int b = 0; b < B; b++) {                                                                  \
+                const int64_t n = (block + b) * LANES;                                                     \
+                vint centred = VI(sub_epi32)(sum[m][b], load_bytes(map->sums + n));                        \
+                vfloat scale = VI(mul_ps)(VI(set1_ps)(steps[m]), VI(loadu_ps)(map->scales + n));           \
+                vfloat y = VI(fmadd_ps)(to_float(centred), scale, VI(loadu_ps)(map->bias + n));  \
+                if (relu) y = VI(max_ps)(y, VI(setzero_ps)());                                             \
+                if (add) y = VI(add_ps)(y, VI(loadu_ps)(add + m * outputs + n));                           \
+                VI(storeu_ps)(out + m * outputs + n, y);                                                   \
+            }                                                                                              \
+    }
+#if LANES == 16
+#define MANY 6
+#define WIDE 4
+TILE(6, 4) TILE(5, 4) TILE(4, 4) TILE(3, 4) TILE(2, 4) TILE(1, 4)
+TILE(6, 1) TILE(5, 1) TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
+#define CHOOSE(B)                                                                                   \
+    switch (count) {                                                                                \
+    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, result);                          \
+    }
+#else
+#define MANY 4
+#define WIDE 2
+TILE(4, 2) TILE(3, 2) TILE(2, 2) TILE(1, 2)
+TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
+#define CHOOSE(B)                                                                                   \
+    switch (count) {                                                                                \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, result); break;                    \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, result);                          \
+    }
+#endif
+
+/* out = relu?(map(x)) + add?, for R rows; scratch holds R * K bytes and R floats, aligned. */
+static void apply(const Map *map, const float *x, int64_t rows_count, int relu, const float *add, float *out,
+                  void *scratch) {
+    float *steps = scratch;
+    uint8_t *q = (uint8_t *)(steps + rows_count);
+    for (int64_t r = 0; r < rows_count; r++) steps[r] = quantize(x + r * map->inputs, map->inputs, q + r * map->inputs);
+    const int64_t blocks = map->outputs / LANES;
+    for (int64_t block = 0; block < blocks;) { /* a block's weights stay near while all rows pass */
+        const int wide = blocks - block >= WIDE;
+        for (int64_t r = 0; r < rows_count; r += MANY) {
+            const int64_t count = rows_count - r < MANY ? rows_count - r : MANY;
+            const uint8_t *rows = q + r * map->inputs;
+            const float *added = add ? add + r * map->outputs : 0;
+            float *result = out + r * map->outputs;
+            if (wide) {
+#if LANES == 16
+                CHOOSE(4)
+#else
+                CHOOSE(2)
+#endif
+            } else {
+                CHOOSE(1)
+            }
+        }
+        block += wide ? WIDE : 1;
+    }
+}
+
+static void normalize(const Norm *norm, const float *x, int64_t rows, int64_t width, float *out) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        float mean = 0, variance = 0;
+        for (int64_t d = 0; d < width; d++) mean += x[d];
+        mean /= width;
+        for (int64_t d = 0; d < width; d++) variance += (x[d] - mean) * (x[d] - mean);
+        const float factor = 1.0f / sqrtf(variance / width + norm->eps);
+        for (int64_t d = 0; d < width; d++) out[d] = (x[d] - mean) * factor * norm->gain[d] + norm->bias[d];
+    }
+}
+
+/* e^x for x <= 0 to float32's last digits but one: 2^n times a polynomial (its Taylor series to the 7th power). */
+static inline float exp_of(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    const float n = rintf(x * 1.44269504f);
+    const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
+    float p = 1.0f / 5040;
+    p = fmaf(p, r, 1.0f / 720);
+    p = fmaf(p, r, 1.0f / 120);
+    p = fmaf(p, r, 1.0f / 24);
+    p = fmaf(p, r, 1.0f / 6);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    union {
+        int32_t i;
+        float f;
+    } power = {((int32_t)n + 127) << 23};
+    return p * power.f;
+}
+
+/* Attention of one query over so many columns; 1 / sqrt(W) is in the queries' weights. */
+static void attend(const float *query, const float *keys, const float *values, int64_t columns, int64_t width,
+                   int64_t stride, float *weights, float *out) {
+    float largest = -INFINITY, total = 0;
+    for (int64_t c = 0; c < columns; c++) {
+        const float *key = keys + c * stride;
+        float score = 0;
+        for (int64_t w = 0; w < width; w++) score += query[w] * key[w];
+        weights[c] = score;
+        largest = score > largest ? score : largest;
+    }
+    for (int64_t c = 0; c < columns; c++) weights[c] = exp_of(weights[c] - largest);
+    for (int64_t c = 0; c < columns; c++) total += weights[c];
+    for (int64_t w = 0; w < width; w++) out[w] = 0;
+    for (int64_t c = 0; c < columns; c++) {
+        const float *value = values + c * stride, weight = weights[c] / total;
+        for (int64_t w = 0; w < width; w++) out[w] = fmaf(weight, value[w], out[w]);
+    }
+}
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Sums are split by place, never by alignment, but vectors load faster from whole lines. */
+static float *aligned(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
+/* Floats that a call needs beside what it is given. */
+int64_t scratch_floats(int64_t rows, int64_t width, int64_t inner, int64_t columns) {
+    return rows * (5 * width + inner + most(width, inner) / 4 + 2) + columns + 128;
+}
+
+/* What a row reads: its token's embedding, scaled, and its position. */
+static void embed(const Stack *stack, int64_t token, int64_t position, float *x) {
+    const float *embedding = stack->embedding + token * stack->width;
+    const float *place = stack->positions + position * stack->width;
+    for (int64_t d = 0; d < stack->width; d++) x[d] = embedding[d] * stack->embedding_scale + place[d];
+}
+
+/* Encodes sentences that stand one behind the other in token_ids, (P), and returns their cross-attention keys and values,
+ * (P, L, 2, H, W). */
+void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths, int64_t num_sentences, float *out_keys_values,
+            float *scratch) {
+    const Layer *layers = stack->layers;
+    const int64_t num_layers = stack->num_layers, num_heads = stack->num_heads, width = stack->width, inner = stack->inner;
+    int64_t tokens = 0;
+    for (int64_t s = 0; s < num_sentences; s++) tokens += lengths[s];
+    float *x = aligned(scratch);
+    scratch = x + tokens * width;
+    for (int64_t s = 0, row = 0; s < num_sentences; s++)
+        for (int64_t t = 0; t < lengths[s]; t++, row++) embed(stack, token_ids[row], t, x + row * width);
+    float *h = scratch, *projected = h + tokens * width, *hidden = projected + 3 * tokens * width;
+    float *weights = aligned(hidden + tokens * inner);
+    int64_t longest = 0;
+    for (int64_t s = 0; s < num_sentences; s++) longest = most(longest, lengths[s]);
+    void *rest = aligned(weights + longest);
+    const int64_t head = width / num_heads;
+    for (const Layer *layer = layers; layer < layers + num_layers; layer++) {
+        normalize(&layer->self_norm, x, tokens, width, h);
+        apply(&layer->self_in, h, tokens, 0, 0, projected, rest);
+        const float *sentence = projected;
+        float *out = h;
+        for (int64_t s = 0; s < num_sentences; s++) {
+            for (int64_t t = 0; t < lengths[s]; t++, out += width)
+                for (int64_t i = 0; i < num_heads; i++)
+                    attend(sentence + t * 3 * width + i * head, sentence + width + i * head,
+                           sentence + 2 * width + i * head, lengths[s], head, 3 * width, weights, out + i * head);
+            sentence += lengths[s] * 3 * width;
+        }
+        apply(&layer->self_out, h, tokens, 0, x, x, rest);
+        normalize(&layer->feed_forward.norm, x, tokens, width, h);
+        apply(&layer->feed_forward.inner, h, tokens, 1, 0, hidden, rest);
+        apply(&layer->feed_forward.outer, hidden, tokens, 0, x, x, rest);
+    }
+    normalize(&stack->last, x, tokens, width, h);
+    apply(&stack->project, h, tokens, 0, 0, out_keys_values, rest);
+}
+
+/* One map of rows. */
+void map_rows(const Map *map, const float *x, int64_t rows, float *out, float *scratch) {
+    apply(map, x, rows, 0, 0, out, aligned(scratch));
+}
+
+/* One step of R rows, which read token_ids, (R), and get logits, (R, V).
+ *
+ * Row r has lengths[r] steps behind it, writes its new keys and values behind them, and belongs to sentence r / beams, with
+ * source_lengths of columns. caches holds each layer's.
+ */
+void step(const Stack *stack, int64_t rows, int64_t beams, const int64_t *token_ids, const int64_t *lengths,
+          const int64_t *source_lengths, const Caches *caches, float *logits, float *scratch) {
+    const Layer *layers = stack->layers;
+    const int64_t num_layers = stack->num_layers, num_heads = stack->num_heads, width = stack->width, inner = stack->inner;
+    float *x = aligned(scratch);
+    scratch = x + rows * width;
+    for (int64_t r = 0; r < rows; r++) embed(stack, token_ids[r], lengths[r], x + r * width);
+    float *h = scratch, *projected = h + rows * width, *hidden = projected + 3 * rows * width;
+    float *weights = aligned(hidden + rows * inner);
+    int64_t longest = 0;
+    for (int64_t r = 0; r < rows; r++) longest = most(longest, lengths[r] + 1);
+    for (int64_t s = 0; s < rows / beams; s++) longest = most(longest, source_lengths[s]);
+    void *rest = aligned(weights + longest);
+    const int64_t head = width / num_heads;
+    for (int64_t l = 0; l < num_layers; l++) {
+        const Layer *layer = layers + l;
+        const Caches *cache = caches + l;
+        normalize(&layer->self_norm, x, rows, width, h);
+        apply(&layer->self_in, h, rows, 0, 0, projected, rest);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t i = 0; i < num_heads; i++) {
+                const float *mine = projected + r * 3 * width + i * head;
+                float *keys = cache->self + (r * num_heads + i) * cache->self_columns * head;
+                float *values = keys + cache->self_rows * num_heads * cache->self_columns * head;
+                memcpy(keys + lengths[r] * head, mine + width, head * sizeof(float));
+                memcpy(values + lengths[r] * head, mine + 2 * width, head * sizeof(float));
+                attend(mine, keys, values, lengths[r] + 1, head, head, weights, h + r * width + i * head);
+            }
+        apply(&layer->self_out, h, rows, 0, x, x, rest);
+        normalize(&layer->cross_norm, x, rows, width, h);
+        apply(&layer->cross_in, h, rows, 0, 0, projected, rest);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t i = 0; i < num_heads; i++) {
+                const float *keys = cache->cross + (r / beams * num_heads + i) * cache->cross_columns * head;
+                const float *values = keys + cache->cross_rows * num_heads * cache->cross_columns * head;
+                attend(projected + r * width + i * head, keys, values, source_lengths[r / beams], head, head, weights,
+                       h + r * width + i * head);
+            }
+        apply(&layer->cross_out, h, rows, 0, x, x, rest);
+        normalize(&layer->feed_forward.norm, x, rows, width, h);
+        apply(&layer->feed_forward.inner, h, rows, 1, 0, hidden, rest);
+        apply(&layer->feed_forward.outer, hidden, rows, 0, x, x, rest);
+    }
+    normalize(&stack->last, x, rows, width, h);
+    apply(&stack->project, h, rows, 0, 0, logits, rest);
+}
+
+/* The token of each row's largest logit, the first of equals, and its log-probability. */
+void best(const float *logits, int64_t rows, int64_t vocabulary, int64_t *tokens, float *log_probabilities) {
+    for (int64_t r = 0; r < rows; r++, logits += vocabulary) {
+        float largest = -INFINITY, total = 0;
+        for (int64_t v = 0; v < vocabulary; v++) largest = logits[v] > largest ? logits[v] : largest;
+        int64_t token = 0;
+        while (token < vocabulary - 1 && logits[token] != largest) token++;
+        for (int64_t v = 0; v < vocabulary; v++) total += exp_of(logits[v] - largest);
+        tokens[r] = token;
+        log_probabilities[r] = -logf(total);
+    }
+}

@@ -1,0 +1,235 @@
+"""An `InferenceModel` whose encoder and decoder steps are one call each into the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from dragoman_model.attention import MultiHeadAttention
+from dragoman_model.cache import DecoderCache
+from dragoman_model.inference import EncodedSources, InferenceModel
+from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from dragoman_model.quantization import Int8Linear
+from dragoman_model.transformer import Transformer
+
+_Pointer = ctypes.c_void_p
+_Long = ctypes.c_int64
+
+
+class _Map(ctypes.Structure):
+    _fields_ = (
+        ("weight", _Pointer), ("scales", _Pointer), ("bias", _Pointer), ("sums", _Pointer),
+        ("inputs", _Long), ("outputs", _Long),
+    )  # fmt: skip
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (("gain", _Pointer), ("bias", _Pointer), ("eps", ctypes.c_float))
+
+
+class _FeedForward(ctypes.Structure):
+    _fields_ = (("norm", _Norm), ("inner", _Map), ("outer", _Map))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        ("self_norm", _Norm), ("self_in", _Map), ("self_out", _Map),
+        ("cross_norm", _Norm), ("cross_in", _Map), ("cross_out", _Map),
+        ("feed_forward", _FeedForward),
+    )  # fmt: skip
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (
+        ("layers", _Pointer), ("embedding", _Pointer), ("positions", _Pointer), ("last", _Norm), ("project", _Map),
+        ("num_layers", _Long), ("num_heads", _Long), ("width", _Long), ("inner", _Long),
+        ("embedding_scale", ctypes.c_float),
+    )  # fmt: skip
+
+
+class _Caches(ctypes.Structure):
+    _fields_ = (
+        ("self", _Pointer), ("cross", _Pointer), ("self_rows", _Long), ("self_columns", _Long),
+        ("cross_rows", _Long), ("cross_columns", _Long),
+    )  # fmt: skip
+
+
+def is_supported(transformer: Transformer) -> bool:
+    """Returns whether the kernels know a quantised model's shape: pre-norm, ReLU, and sizes that fill vectors."""
+    config = transformer.config
+    sizes = config.d_model, config.d_ff, config.target_vocab_size
+    return config.norm == "pre" and config.activation == "relu" and not any(size % 16 for size in sizes)
+
+
+def inference_model(transformer: Transformer) -> InferenceModel:
+    """Returns the fastest form of a model: through the kernels where it is quantised and they can be had."""
+    kernels = transformer.native_kernels
+    if kernels is not None and is_supported(transformer):
+        return NativeModel(transformer, kernels)
+    return InferenceModel(transformer)
+
+
+class NativeModel(InferenceModel):
+    """Encodes sources and takes decoder steps through the kernels; what they don't know goes the other way."""
+
+    def __init__(self, transformer: Transformer, library: ctypes.CDLL) -> None:
+        """Takes a quantised model that `is_supported`."""
+        super().__init__(transformer)
+        self._library = library
+        library.scratch_floats.restype = _Long
+        self._held: list[Any] = []  # what the structures point to
+        config = transformer.config
+        scale = self._head_width**-0.5
+        encoder = [
+            _Layer(**self._self_attention(layer, scale), feed_forward=self._feed_forward_of(layer))
+            for layer in cast(Iterable[EncoderLayer], transformer.encoder)
+        ]
+        decoder = [
+            _Layer(
+                **self._self_attention(layer, scale),
+                cross_norm=self._norm_of(layer.cross_attention_residual),
+                cross_in=self._map_of([layer.cross_attention.q_proj], [scale]),
+                cross_out=self._map_of([layer.cross_attention.out_proj]),
+                feed_forward=self._feed_forward_of(layer),
+            )
+            for layer in cast(Iterable[DecoderLayer], transformer.decoder)
+        ]
+        cross = [
+            projection
+            for layer in cast(Iterable[DecoderLayer], transformer.decoder)
+            for projection in (layer.cross_attention.k_proj, layer.cross_attention.v_proj)
+        ]
+        assert transformer.int8_output is not None
+        self._encoder_stack = self._stack(
+            encoder, transformer.source_embedding, transformer.encoder_norm, self._map_of(cross)
+        )
+        self._decoder_stack = self._stack(
+            decoder,
+            transformer.target_embedding,
+            transformer.decoder_norm,
+            self._map_of([transformer.int8_output]),
+        )
+        self._inner = config.d_ff
+        self._scratch = torch.empty(0)
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
+        """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order."""
+        pad_id, vocab_size = self.config.pad_id, self.config.source_vocab_size
+        token_ids = torch.tensor([token for source in sources for token in source])
+        if not len(token_ids) or (token_ids == pad_id).any():
+            return super().encode(sources)
+        if not 0 <= int(token_ids.min()) <= int(token_ids.max()) < vocab_size:
+            raise IndexError(f"a source token is not in the vocabulary of {vocab_size}")
+        lengths = [len(source) for source in sources]
+        shape = len(token_ids), self._num_layers, 2, self._num_heads, self._head_width
+        keys_values = torch.empty(shape)
+        self._library.encode(
+            ctypes.byref(self._encoder_stack), _pointer(token_ids), _longs(lengths), _Long(len(lengths)),
+            _pointer(keys_values), self._scratch_for(len(token_ids), max(lengths)),
+        )  # fmt: skip
+        return EncodedSources(keys_values, tuple(lengths))
+
+    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
+        """Returns the logits of each row's next token, (R, V), and counts the step in the caches."""
+        for cache in caches:
+            cache.make_room()
+        logits = torch.empty((len(token_ids), self.config.target_vocab_size))
+        first = 0
+        for cache in caches:
+            rows = slice(first, first + cache.num_rows)
+            self._step(token_ids[rows], cache, logits[rows])
+            cache.end_step()
+            first += cache.num_rows
+        return logits
+
+    def _step(self, token_ids: Tensor, cache: DecoderCache, logits: Tensor) -> None:
+        layers = (_Caches * self._num_layers)()
+        own, own_layer_bytes, own_rows, own_columns = cache.rows.memory()
+        cross, cross_layer_bytes, cross_rows, cross_columns = cache.sentences.memory()
+        for index in range(self._num_layers):
+            layers[index] = _Caches(
+                own + index * own_layer_bytes, cross + index * cross_layer_bytes,
+                own_rows, own_columns, cross_rows, cross_columns,
+            )  # fmt: skip
+        columns = max(own_columns, cross_columns)
+        self._library.step(
+            ctypes.byref(self._decoder_stack), _Long(cache.num_rows), _Long(cache.width), _pointer(token_ids),
+            _longs(cache.rows.lengths), _longs(cache.sentences.lengths), layers, _pointer(logits),
+            self._scratch_for(cache.num_rows, columns),
+        )  # fmt: skip
+
+    def _scratch_for(self, rows: int, columns: int) -> _Pointer:
+        floats = self._library.scratch_floats(
+            _Long(rows), _Long(self.config.d_model), _Long(self._inner), _Long(columns)
+        )
+        if floats > self._scratch.numel():
+            self._scratch = torch.empty(floats)
+        return _pointer(self._scratch)
+
+    def _stack(self, layers: list[_Layer], embedding: nn.Embedding, last: nn.Module, project: _Map) -> _Stack:
+        config = self.config
+        array = (_Layer * len(layers))(*layers)
+        self._held.append(array)
+        return _Stack(
+            layers=ctypes.addressof(array),
+            embedding=self._hold(embedding.weight.detach()),
+            positions=self._hold(self._positions),
+            last=self._norm_of(last),
+            project=project,
+            num_layers=len(layers),
+            num_heads=config.num_heads,
+            width=config.d_model,
+            inner=config.d_ff,
+            embedding_scale=self._embedding_scale,
+        )
+
+    def _self_attention(self, layer: EncoderLayer | DecoderLayer, scale: float) -> dict[str, Any]:
+        attention: MultiHeadAttention = layer.self_attention
+        projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+        return {
+            "self_norm": self._norm_of(layer.self_attention_residual),
+            "self_in": self._map_of(projections, [scale, 1.0, 1.0]),
+            "self_out": self._map_of([attention.out_proj]),
+        }
+
+    def _feed_forward_of(self, layer: EncoderLayer | DecoderLayer) -> _FeedForward:
+        block: FeedForward = layer.feed_forward
+        return _FeedForward(
+            self._norm_of(layer.feed_forward_residual),
+            self._map_of([block.in_proj]),
+            self._map_of([block.out_proj]),
+        )
+
+    def _norm_of(self, module: nn.Module) -> _Norm:
+        norm = module.norm if isinstance(module, Residual) else module
+        assert isinstance(norm, nn.LayerNorm)
+        return _Norm(self._hold(norm.weight.detach()), self._hold(norm.bias.detach()), norm.eps)
+
+    def _map_of(self, linears: Sequence[nn.Module], factors: Sequence[float] = ()) -> _Map:
+        linear = Int8Linear.fused(cast(Sequence[Int8Linear], linears), factors or [1.0] * len(linears))
+        outputs, inputs = linear.weight.shape
+        packed = torch.empty(outputs * inputs, dtype=torch.int8)
+        sums = torch.empty(outputs, dtype=torch.int32)
+        weight = linear.weight.contiguous()
+        self._library.pack(_pointer(weight), _Long(outputs), _Long(inputs), _pointer(packed), _pointer(sums))
+        bias = torch.zeros(outputs) if linear.bias is None else linear.bias
+        return _Map(
+            self._hold(packed), self._hold(linear.scales), self._hold(bias), self._hold(sums), inputs, outputs
+        )
+
+    def _hold(self, tensor: Tensor) -> int:
+        tensor = tensor.contiguous()
+        self._held.append(tensor)
+        return tensor.data_ptr()
+
+
+def _pointer(tensor: Tensor) -> _Pointer:
+    return _Pointer(tensor.data_ptr())
+
+
+def _longs(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (_Long * len(values))(*values)

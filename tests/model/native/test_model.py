@@ -1,0 +1,93 @@
+import random
+
+import pytest
+import torch
+
+from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
+from dragoman_model.errors import CacheFullError
+from dragoman_model.inference import InferenceModel
+from dragoman_model.native.build import library
+from dragoman_model.native.model import NativeModel, inference_model
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return load_model(BUNDLED_MODEL, device="cpu", precision="int8")
+
+
+@pytest.fixture(scope="module")
+def models(loaded):
+    """The kernels, and PyTorch's operators on the same integers."""
+    native = inference_model(loaded.transformer)
+    assert isinstance(native, NativeModel)
+    return native, InferenceModel(loaded.transformer)
+
+
+@pytest.fixture(scope="module")
+def sources():
+    rng = random.Random(0)
+    return [[*(rng.randrange(4, 8000) for _ in range(length)), 2] for length in (3, 11, 30, 1, 11)]
+
+
+def assert_close(actual, expected):
+    # A number at the edge of two integers may be rounded either way, and what follows from it differs as int8 does.
+    assert (actual - expected).norm() < 0.02 * expected.norm()
+
+
+def test_sources_are_encoded_as_the_operators_do(models, sources):
+    native, operators = (model.encode(sources) for model in models)
+    assert native.lengths == operators.lengths == (4, 12, 31, 2, 12)
+    assert_close(native.keys_values, operators.keys_values)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_steps_are_those_of_the_operators_and_so_is_the_cache(models, sources, width):
+    generator = torch.Generator().manual_seed(0)
+    encoded = models[1].encode(sources)
+    caches = [model.start(encoded, range(5), width) for model in models]
+    for _ in range(19):  # past a block of columns
+        token_ids = torch.randint(4, 8000, (5 * width,), generator=generator)
+        native, operators = (model.step(token_ids, cache) for model, cache in zip(models, caches))
+        assert_close(native, operators)
+    for layer in range(2):
+        keys, values = caches[0].rows.layer(layer)
+        expected_keys, expected_values = caches[1].rows.layer(layer)
+        assert_close(keys[..., :19], expected_keys[..., :19])
+        assert_close(values[:, :19], expected_values[:, :19])
+
+
+def test_a_row_gets_the_same_bits_at_any_place_of_a_batch_and_in_several_caches(models, sources):
+    native = models[0]
+    alone = [native.prefill([source]) for source in sources]
+    long, others = native.prefill([sources[2]]), native.prefill(sources[:3])
+    for place in range(21):
+        native.step(torch.tensor([place + 4]), long)
+    long.concatenate(native.prefill(sources))
+    for place in range(18):
+        token_ids = torch.tensor([100 + place, 200, 300 + place, 7, 900 + place])
+        rows = native.step(torch.cat((torch.tensor([5, 6, 7, 8]), token_ids)), others, long)[4:]
+        for index in range(5):
+            assert native.step(token_ids[index : index + 1], alone[index])[0].equal(rows[index])
+
+
+def test_a_token_outside_the_vocabulary_is_an_error(models):
+    for token in (8000, -1):
+        with pytest.raises(IndexError):
+            models[0].encode([[5, token, 2]])
+
+
+def test_padding_inside_a_source_goes_the_way_of_the_operators(models):
+    native, operators = (model.encode([[5, 0, 6, 2]]) for model in models)
+    assert native.padding == operators.padding == {1}
+    assert native.keys_values.equal(operators.keys_values)
+
+
+def test_a_step_beyond_the_models_limit_is_refused(models, sources):
+    cache = models[0].prefill(sources[:1])
+    cache.max_length = 3
+    for _ in range(3):
+        models[0].step(torch.tensor([5]), cache)
+    with pytest.raises(CacheFullError, match="3 steps"):
+        models[0].step(torch.tensor([5]), cache)
