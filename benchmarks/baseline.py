@@ -21,7 +21,7 @@ from typing import Any
 import click
 import ctranslate2
 import grpc
-from engine_process import longest_target
+from engine_adapters import longest_target
 from peers import read_weights, write_ctranslate2
 
 from dragoman.v1 import (

@@ -2,7 +2,7 @@
 
     python benchmarks/engines.py                        # the whole comparison, about twenty minutes
     python benchmarks/engines.py --quick                # a look, about a minute
-    python benchmarks/engines.py --sentences 500 --rounds 3 --json engines.json
+    python benchmarks/engines.py --sentences 500 --rounds 3 --slow-rounds 1 --json engines.json
     python benchmarks/engines.py --engine dragoman/int8 --engine ctranslate2/int8 --beam-size 1 --batch-size 64
 
 Each engine runs in a process of its own, on one thread. A round takes every setting in turn and, for each, every engine,
@@ -15,20 +15,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-from agreement import Agreement, check_outputs
-from engine_process import CLOCKS, EngineError, EngineProcess, Run
-from reporting import Bar, bars_table, machine, percentile
+from agreement import check_outputs
+from engine_process import CLOCKS, EngineError, EngineProcess
+from engine_results import COMPARED_WITH_SLOW, SLOW, Results, Setting, Sizes, find_bars, print_table, rows
+from reporting import bars_table, machine
 
 ENGINES = (
     "dragoman/float32",
@@ -37,148 +36,46 @@ ENGINES = (
     "ctranslate2/int8",
     "huggingface/float32",
 )
-SLOW = "huggingface"  # measured on fewer sentences, in fewer rounds
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One way to run every engine."""
-
-    beam_size: int
-    batch_size: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How much is measured.
-
-    Attributes:
-        sentences: Of the test set, from its first.
-        single: Of them, for batches of one.
-        slow: Of them, for Hugging Face.
-        rounds: How often everything is measured.
-        slow_rounds: How often Hugging Face is.
-    """
-
-    sentences: int
-    single: int
-    slow: int
-    rounds: int
-    slow_rounds: int
-
-    def count(self, engine: str, setting: Setting) -> int:
-        """Returns how many sentences an engine translates in a setting."""
-        count = min(self.sentences, self.single) if setting.batch_size == 1 else self.sentences
-        return min(count, self.slow) if engine == SLOW else count
-
-
-@dataclass
-class Results:
-    """All runs: of an engine in a setting on so many sentences, one a round."""
-
-    runs: dict[tuple[str, Setting, int], list[Run]] = field(default_factory=dict)
-
-    def add(self, engine: str, setting: Setting, count: int, run: Run) -> None:
-        self.runs.setdefault((engine, setting, count), []).append(run)
-
-    def of(self, engine: str, setting: Setting, count: int) -> list[Run]:
-        return self.runs.get((engine, setting, count), [])
-
-
-def tokens_per_second(run: Run) -> float:
-    return run.num_tokens / run.seconds
-
-
-def p50(run: Run) -> float:
-    return percentile(run.latencies, 0.5)
 
 
 def measure(
-    processes: list[EngineProcess], settings: list[Setting], sizes: Sizes, clock: str, say: Any
-) -> Results:
-    """Returns the runs of all rounds, engines in turn within each setting."""
-    results = Results()
+    processes: list[EngineProcess], settings: list[Setting], sizes: Sizes, clock: str, say: Any, results: Results
+) -> None:  # fmt: skip
+    """Adds the runs of all rounds to ``results``, engines in turn within each setting; one that breaks is left out."""
+    running = list(processes)
     for index in range(sizes.rounds):
         for setting in settings:
-            for process in processes:
+            for process in list(running):
                 if process.engine == SLOW and index >= sizes.slow_rounds:
                     continue
-                name, count = process.name, sizes.count(process.engine, setting)
-                if index == 0:  # so that nothing is set up, compiled or allocated on the clock
-                    process.run(min(count, 2 * setting.batch_size), setting.beam_size, setting.batch_size)
-                say(f"round {index + 1} of {sizes.rounds}: {name}, beam {setting.beam_size}, "
-                    f"batch {setting.batch_size}")  # fmt: skip
-                results.add(name, setting, count, process.run(count, setting.beam_size, setting.batch_size,
-                                                              clock=clock))  # fmt: skip
-            slow_setting = setting == Setting(1, 64) and index < sizes.slow_rounds
-            if slow_setting and any(process.engine == SLOW for process in processes):
-                # Ours on the same few sentences, so that the two can be compared.
-                for process in processes:
-                    if process.name == "dragoman float32" and sizes.slow < sizes.sentences:
-                        run = process.run(sizes.slow, 1, 64, clock=clock)
-                        results.add(process.name, setting, sizes.slow, run)
-    return results
+                say(
+                    f"round {index + 1} of {sizes.rounds}: {process.name}, beam {setting.beam_size}, "
+                    f"batch {setting.batch_size}"
+                )
+                try:
+                    for count in counts(process, setting, sizes, running, index):
+                        if index == 0:  # so that nothing is set up, compiled or allocated on the clock
+                            warm = min(count, 2 * setting.batch_size)
+                            process.run(warm, setting.beam_size, setting.batch_size)
+                        run = process.run(count, setting.beam_size, setting.batch_size, clock=clock)
+                        results.add(process.name, setting, count, run)
+                except EngineError as error:
+                    print(f"left out: {error}", file=sys.stderr)
+                    running.remove(process)
 
 
-def rows(processes: list[EngineProcess], settings: list[Setting], sizes: Sizes, results: Results,
-         threads: int) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yields a row for each engine and setting: medians over rounds; memory of the first round."""
-    for setting in settings:
-        for process in processes:
-            count = sizes.count(process.engine, setting)
-            runs = results.of(process.name, setting, count)
-            if runs:
-                yield {
-                    "engine": process.engine,
-                    "precision": process.precision,
-                    "beam_size": setting.beam_size,
-                    "batch_size": setting.batch_size,
-                    "threads": threads,
-                    "tokens_per_second": statistics.median(map(tokens_per_second, runs)),
-                    "sentences_per_second": statistics.median(count / run.seconds for run in runs),
-                    "latency_p50_seconds": statistics.median(map(p50, runs)),
-                    "latency_p95_seconds": statistics.median(percentile(run.latencies, 0.95) for run in runs),
-                    # What a process has once been given it seldom gives back: later rounds hold the largest setting.
-                    "peak_memory_bytes": runs[0].peak_memory_bytes,
-                }
+def counts(
+    process: EngineProcess, setting: Setting, sizes: Sizes, running: list[EngineProcess], index: int
+) -> list[int]:
+    """Returns how many sentences an engine translates in a round, and how many it then does once more.
 
-
-def find_bars(results: Results, sizes: Sizes, agreement: Agreement) -> list[Bar]:
-    """Returns the five bars."""
-
-    def ratio(what: str, peer: str, precision: str, setting: Setting, figure: Any, **bounds: Any) -> Bar:
-        count = min(sizes.count("dragoman", setting), sizes.count(peer, setting))
-        ours = results.of(f"dragoman {precision}", setting, count)
-        theirs = results.of(f"{peer} {precision}", setting, count)
-        values = tuple(figure(one) / figure(other) for one, other in zip(ours, theirs, strict=False))
-        note = "" if values else "needs both engines, this beam size and this batch size"
-        value = statistics.median(values) if values else None
-        return Bar(what=f"{what}, ours / {peer}", value=value, values=values, note=note, **bounds)
-
-    speed = tokens_per_second
-    return [
-        ratio("int8 throughput, batch 64, greedy", "ctranslate2", "int8", Setting(1, 64), speed,
-              must=0.9, aim=1.3),
-        ratio("int8 latency p50, batch 1, greedy", "ctranslate2", "int8", Setting(1, 1), p50, must=1.5, aim=1.0,
-              higher_is_better=False),
-        ratio("int8 throughput, batch 32, beam 4", "ctranslate2", "int8", Setting(4, 32), speed,
-              must=0.9, aim=1.3),
-        ratio("float32 throughput, batch 64, greedy", SLOW, "float32", Setting(1, 64), speed, must=2.0, aim=3.5),
-        Bar(what="BLEU, int8 - float32, greedy", value=agreement.bleu_difference, must=-0.3, aim=-0.1,
-            note="" if agreement.bleu_difference is not None else "needs dragoman/int8 and dragoman/float32"),
-    ]  # fmt: skip
-
-
-def print_table(found: list[dict[str, Any]]) -> None:
-    print("| engine | precision | beam | batch | tokens/s | sentences/s | p50 | p95 | memory |")
-    print("| --- | --- | --: | --: | --: | --: | --: | --: | --: |")
-    for row in found:
-        print(
-            f"| {row['engine']} | {row['precision']} | {row['beam_size']} | {row['batch_size']} "
-            f"| {row['tokens_per_second']:,.0f} | {row['sentences_per_second']:.1f} "
-            f"| {row['latency_p50_seconds'] * 1000:.1f} ms | {row['latency_p95_seconds'] * 1000:.1f} ms "
-            f"| {row['peak_memory_bytes'] / 1e6:.0f} MB |"
-        )
+    Ours also translates the few that Hugging Face does, where the two are compared.
+    """
+    count = sizes.count(process.engine, setting)
+    is_compared = process.name == "dragoman float32" and setting == COMPARED_WITH_SLOW
+    if is_compared and index < sizes.slow_rounds and any(other.engine == SLOW for other in running):
+        return sorted({count, sizes.count(SLOW, setting)})
+    return [count]
 
 
 def ctranslate2_kernels(model: Path) -> str:
@@ -319,7 +216,11 @@ def main(
         say("")
         for line in agreement.lines:
             print(line)
-        results = measure(processes, settings, sizes, clock, say)
+        results = Results()
+        try:
+            measure(processes, settings, sizes, clock, say, results)
+        except KeyboardInterrupt:
+            print("interrupted; what follows is what there is", file=sys.stderr)
     say("")
     found = list(rows(processes, settings, sizes, results, threads))
     bars = find_bars(results, sizes, agreement)

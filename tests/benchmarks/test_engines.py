@@ -2,8 +2,11 @@
 
 import pytest
 from agreement import Agreement, check_outputs, identical_share
-from engine_process import EngineError, EngineProcess, Run, batches, until_eos
-from engines import Results, Setting, Sizes, find_bars, rows
+from engine_adapters import batches
+from engine_process import EngineError, EngineProcess, Run
+from engine_results import Results, Setting, Sizes, find_bars, rows
+from engine_worker import until_eos
+from engines import measure
 
 from dragoman_model.checkpoint import load_model
 from dragoman_model.translator import Translator
@@ -174,3 +177,42 @@ def test_ctranslate2_translates_as_ours_does(model, tmp_path):
     finally:
         process.stop()
     assert outputs == [until_eos(best.token_ids, 2) for best, *_ in ours]
+
+
+class CountingProcess:
+    """Notes what it runs; breaks at its third run where it is to."""
+
+    def __init__(self, engine, precision, breaks=False):
+        self.engine, self.precision, self.name, self._breaks = (
+            engine,
+            precision,
+            f"{engine} {precision}",
+            breaks,
+        )
+        self.runs = []
+
+    def run(self, count, beam_size, batch_size, *, clock="wall"):
+        self.runs.append(count)
+        if self._breaks and len(self.runs) == 3:
+            raise EngineError(f"{self.name}: the process ended")
+        return run(count, 1.0)
+
+
+def test_rounds_take_engines_in_turn_and_slow_ones_in_fewer_of_them():
+    ours, slow = CountingProcess("dragoman", "float32"), CountingProcess("huggingface", "float32")
+    results = Results()
+    measure([ours, slow], [Setting(1, 64), Setting(4, 8)], SIZES, "cpu", lambda text: None, results)
+    # Warmed up in the first round; the 256 sentences of Hugging Face come beside all 1,000.
+    assert ours.runs == [128, 256, 128, 1000, 16, 1000, 1000, 1000]
+    assert slow.runs == [128, 256, 16, 256]
+    assert len(results.of("dragoman float32", Setting(1, 64), 1000)) == 2
+    assert len(results.of("dragoman float32", Setting(1, 64), 256)) == 1
+
+
+def test_an_engine_that_breaks_is_left_out_and_the_others_go_on(capsys):
+    ours, theirs = CountingProcess("dragoman", "int8"), CountingProcess("ctranslate2", "int8", breaks=True)
+    results = Results()
+    measure([theirs, ours], [Setting(1, 64)], SIZES, "cpu", lambda text: None, results)
+    assert len(theirs.runs) == 3
+    assert len(results.of("dragoman int8", Setting(1, 64), 1000)) == 2
+    assert "left out: ctranslate2 int8" in capsys.readouterr().err
