@@ -32,8 +32,6 @@ make_environment() {
   local python
   python=$(find_python) || exit
   echo "Making .venv with $("$python" --version) …" >&2
-  # A link leads to the environment of another folder, which is not ours to clear.
-  [[ ! -L .venv ]] || rm .venv
   "$python" -m venv --clear .venv || die "$python cannot make a virtual environment." \
     "Where the system packages Python in parts, the part with venv and pip is missing."
   printf '%s\n' "$PWD" >.venv/.folder

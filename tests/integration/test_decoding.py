@@ -150,11 +150,11 @@ async def test_long_prefixes_and_many_hypotheses_keep_no_other_call_waiting(
     threads: dict[str, threading.Thread] = {}
 
     def watch(module: ModuleType, name: str) -> None:
-        work_of_it = getattr(module, name)
+        function = getattr(module, name)
 
         def watched(*arguments: Any, **keywords: Any) -> Any:
             threads[name] = threading.current_thread()
-            return work_of_it(*arguments, **keywords)
+            return function(*arguments, **keywords)
 
         monkeypatch.setattr(module, name, watched)
 
