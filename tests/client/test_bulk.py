@@ -385,7 +385,7 @@ def test_server_that_never_was_there_is_reported_soon(run_with: Run) -> None:
 def test_what_fails_all_texts_is_raised_at_once(
     run: Run, server: ScriptedServer, code: grpc.StatusCode, kind: type[Exception]
 ) -> None:
-    server.script.batch_failures = [(1, failure(code, "no", reason="X"))] * 9
+    server.script.batch_failures = [(0, failure(code, "no", reason="X"))] * 9
 
     with pytest.raises(kind, match="no"):
         run([str(number) for number in range(2000)])

@@ -169,12 +169,14 @@ async def test_line_that_is_waited_for_keeps_no_other_task_waiting() -> None:
 
 
 def test_reading_thread_is_a_daemon() -> None:
+    before = threading.enumerate()
+
     async def begin() -> list[threading.Thread]:
         read_end, write_end = os.pipe()
         with os.fdopen(read_end, "rb") as stream:
             waiting = asyncio.ensure_future(anext(read_ahead(LineReader(stream))))
             await asyncio.sleep(0)
-            threads = [thread for thread in threading.enumerate() if thread.name == "read-lines"]
+            threads = [thread for thread in threading.enumerate() if thread not in before]
             os.close(write_end)
             with pytest.raises(StopAsyncIteration):
                 await waiting

@@ -58,9 +58,17 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def interrupt(server: ScriptedServer, dragoman: Dragoman, files: Files, *others: str) -> Result:
-    """Runs the job until the server fails after the first message, and returns how it ended."""
+    """Runs the job until the server fails, with one answer left to give, and returns how it ended."""
+    service = ScriptedService(server.script)
+
+    def answer_but_one(request: v1.TranslateBatchRequest) -> Iterator[v1.TranslateBatchResponse]:
+        yield service.answer(v1.TranslateBatchRequest(items=request.items[:-1]), request)
+
+    server.script.batch = answer_but_one
     server.script.batch_failures = [(1, failure(grpc.StatusCode.INTERNAL, "oops", reason="X"))]
-    return dragoman(*files.arguments(*others))
+    result = dragoman(*files.arguments(*others))
+    server.script.batch = None
+    return result
 
 
 def gone_on(server: ScriptedServer) -> list[str]:
