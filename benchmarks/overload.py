@@ -1,0 +1,303 @@
+"""Sends a server ten times what it can do, and measures what becomes of the calls that it takes and of those that it doesn't.
+
+    python benchmarks/overload.py                            # the bundled model; about two minutes
+    python benchmarks/overload.py --seconds 10 --json overload.json
+
+One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. A
+second one has a queue that this rate works off in half a second, as an operator would choose it who wants nobody to wait longer.
+It gets sentences at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, one a call and without
+retries; before and after that, half the best rate. The clients run on a CPU of their own where there are two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from server_process import SENTENCES, ServerProcess, peak_memory, server_process, split_cpus
+
+from dragoman.v1 import TranslateTextRequest
+
+METHOD = "/dragoman.v1.TranslationService/TranslateText"
+REQUESTS = [TranslateTextRequest(texts=[sentence]).SerializeToString() for sentence in SENTENCES]
+
+# Of the best rate.
+OVERLOAD, HALF = 10.0, 0.5
+MAX_REFUSAL_SECONDS, MAX_RECOVERY_SECONDS, MIN_GOODPUT = 0.05, 1.0, 0.8
+# Memory still settles a little while allocators find their sizes.
+MAX_MEMORY_GROWTH = 1.05
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A call: when it was sent and when it ended, on this process's clock, and how."""
+
+    sent: float
+    ended: float
+    code: str
+    says_when: bool = False  # a refusal with RetryInfo and pushback
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.sent
+
+
+@dataclass
+class Load:
+    """A span of time and the calls that were sent in it."""
+
+    started: float
+    stopped: float = 0.0
+    calls: list[Ended] = field(default_factory=list)
+
+    def seconds_of(self, code: str) -> list[float]:
+        return [call.seconds for call in self.calls if call.code == code]
+
+    @property
+    def goodput(self) -> float:
+        """Translations a second that came while the load lasted."""
+        done = sum(1 for call in self.calls if call.code == "OK" and call.ended <= self.stopped)
+        return done / (self.stopped - self.started)
+
+    @property
+    def rate(self) -> float:
+        return len(self.calls) / (self.stopped - self.started)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A measured value and the bound that it is held against."""
+
+    what: str
+    value: float
+    bound: float
+    unit: str
+    at_least: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+
+class Caller:
+    """Sends sentences as bytes, so that as little as can be is spent on this side."""
+
+    def __init__(self, channel: grpc.aio.Channel, seed: int = 0) -> None:
+        self._call = channel.unary_unary(METHOD)
+        self._rng = random.Random(seed)
+
+    async def send(self) -> Ended:
+        sent = time.monotonic()
+        call = self._call(self._rng.choice(REQUESTS))
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return Ended(sent, time.monotonic(), error.code().name, says_when(error))
+        return Ended(sent, time.monotonic(), "OK")
+
+    async def callers(self, count: int, seconds: float) -> Load:
+        """Lets so many callers each send its next sentence when the last is done."""
+        load = Load(time.monotonic())
+
+        async def in_turn() -> None:
+            while time.monotonic() < load.started + seconds:
+                load.calls.append(await self.send())
+
+        await asyncio.gather(*(in_turn() for _ in range(count)))
+        load.stopped = load.started + seconds
+        return load
+
+    async def arrivals(self, rate: float, seconds: float, then: Callable[[Load], Any] | None = None) -> Load:
+        """Sends sentences at random moments, so many a second, and waits for all of them; ``then`` begins when the last is sent."""
+        load = Load(time.monotonic())
+        due, tasks = load.started, []
+        while (due := due + self._rng.expovariate(rate)) < load.started + seconds:
+            if due > time.monotonic():
+                await asyncio.sleep(due - time.monotonic())
+            elif len(tasks) % 32 == 0:
+                await asyncio.sleep(0)  # behind: what came back must be read all the same
+            if time.monotonic() > load.started + seconds:
+                break
+            tasks.append(asyncio.create_task(self.send()))
+        load.stopped = time.monotonic()
+        following = None if then is None else asyncio.ensure_future(then(load))
+        load.calls = await asyncio.gather(*tasks)
+        if following is not None:
+            await following
+        return load
+
+
+def says_when(error: grpc.aio.AioRpcError) -> bool:
+    """Says whether a refusal tells when to come back, both ways."""
+    trailers = dict(tuple(error.trailing_metadata() or ()))
+    details = trailers.get("grpc-status-details-bin")
+    if "grpc-retry-pushback-ms" not in trailers or not isinstance(details, bytes):
+        return False
+    packed = status_pb2.Status.FromString(details).details
+    return any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in packed)
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+async def find_best(address: str, seconds: float, callers: int) -> Load:
+    async with grpc.aio.insecure_channel(address) as channel:
+        caller = Caller(channel)
+        await caller.callers(callers, max(1.0, seconds / 5))  # warms up
+        return await caller.callers(callers, seconds)
+
+
+async def overload(
+    server: ServerProcess, best: float, seconds: float, calm_seconds: float
+) -> tuple[Load, Load, Load, list[tuple[float, int]], float]:
+    """Returns the loads before, during and after, samples of the memory, and the server's CPU share meanwhile."""
+    memory: list[tuple[float, int]] = []
+
+    async def watch() -> None:
+        while True:
+            memory.append((time.monotonic(), server.memory_bytes()))
+            await asyncio.sleep(0.1)
+
+    async with grpc.aio.insecure_channel(server.grpc) as channel:
+        caller = Caller(channel)
+        await caller.callers(64, 2.0)  # warms up
+        watching = asyncio.create_task(watch())
+        before = await caller.arrivals(HALF * best, calm_seconds)
+        after = Load(0.0)
+        cpu = server.cpu_seconds()
+
+        async def calm_down(load: Load) -> None:
+            nonlocal after, cpu
+            cpu = (server.cpu_seconds() - cpu) / (load.stopped - load.started)
+            after = await caller.arrivals(HALF * best, calm_seconds)
+
+        during = await caller.arrivals(OVERLOAD * best, seconds, calm_down)
+        watching.cancel()
+    return before, during, after, memory, cpu
+
+
+def recovery_seconds(before: Load, after: Load) -> float:
+    """Returns how long after the overload a call was still refused, or took twice as long as nearly all did before it."""
+    normal = 2 * percentile(before.seconds_of("OK"), 0.99)
+    troubled = [
+        call.sent - after.started for call in after.calls if call.code != "OK" or call.seconds > normal
+    ]
+    # One call in a hundred is slow at any time; what comes in a row is trouble.
+    troubled = troubled[: -max(1, len(after.calls) // 100)]
+    return max(troubled, default=0.0)
+
+
+def judge(
+    best: Load, before: Load, during: Load, after: Load, memory: list[tuple[float, int]], queue_size: int
+) -> list[Verdict]:
+    refused = during.seconds_of("RESOURCE_EXHAUSTED")
+    told = [call for call in during.calls if call.says_when]
+    others = len(during.calls) - len(refused) - len(during.seconds_of("OK"))
+    middle = (during.started + during.stopped) / 2
+    growth = peak_memory(memory, middle, during.stopped) / max(1, peak_memory(memory, before.started, middle))
+    # What waits in a full queue, and then the slowest that a full batch was seen to take by itself.
+    bound = queue_size / during.goodput + percentile(best.seconds_of("OK"), 0.99)
+    return [
+        Verdict("goodput, share of the best", during.goodput / best.goodput, MIN_GOODPUT, "", at_least=True),
+        Verdict("refusals, p99", percentile(refused, 0.99), MAX_REFUSAL_SECONDS, "s"),
+        Verdict(
+            "refusals that say when to come back", len(told) / max(1, len(refused)), 1.0, "", at_least=True
+        ),
+        Verdict("calls that ended otherwise", others, 0, ""),
+        Verdict("admitted calls, p99", percentile(during.seconds_of("OK"), 0.99), bound, "s"),
+        Verdict("memory, second half / before", growth, MAX_MEMORY_GROWTH, ""),
+        Verdict("recovery", recovery_seconds(before, after), MAX_RECOVERY_SECONDS, "s"),
+    ]
+
+
+@click.command()
+@click.option("--model", type=click.Path(path_type=Path), help="Model directory; the bundled one by default.")
+@click.option("--seconds", default=60.0, show_default=True, help="Of overload.")
+@click.option("--best-seconds", default=15.0, show_default=True, help="To find the best rate.")
+@click.option(
+    "--calm-seconds", default=5.0, show_default=True, help="At half the best rate, before and after."
+)
+@click.option("--callers", default=128, show_default=True, help="Who find the best rate.")
+@click.option(
+    "--queue-seconds", default=0.5, show_default=True, help="What the queue may hold, at the best rate."
+)
+@click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
+@click.option("--precision", default="auto", show_default=True, help="The server's --precision.")
+@click.option("--device", default="auto", show_default=True, help="The server's --device.")
+@click.option("--pin/--no-pin", default=True, show_default=True, help="Gives the clients a CPU of their own.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Also writes the figures to this file."
+)
+def main(
+    model: Path | None,
+    seconds: float,
+    best_seconds: float,
+    calm_seconds: float,
+    callers: int,
+    queue_seconds: float,
+    threads: int,
+    precision: str,
+    device: str,
+    pin: bool,
+    json_file: Path | None,
+) -> None:
+    """Overloads a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
+    arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
+    arguments += ["--model", str(model)] if model else []
+    server_cpus, client_cpus = split_cpus() if pin else (None, None)
+    if client_cpus is not None:
+        os.sched_setaffinity(0, client_cpus)
+    with server_process(arguments, cpus=server_cpus) as server:
+        best = asyncio.run(find_best(server.grpc, best_seconds, callers))
+    queue_size = max(1, round(queue_seconds * best.goodput))
+    with server_process([*arguments, "--max-queue-size", str(queue_size)], cpus=server_cpus) as server:
+        before, during, after, memory, cpu = asyncio.run(
+            overload(server, best.goodput, seconds, calm_seconds)
+        )
+        description = server.description
+    verdicts = judge(best, before, during, after, memory, queue_size)
+    print(
+        f"{description}, {threads} thread(s), queue of {queue_size}; best rate {best.goodput:.1f} sentences/s with {callers} "
+        f"callers, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for {seconds:g} s; the server took "
+        f"{cpu:.2f} CPUs"
+    )
+    print("| what | measured | bound | |\n| --- | --: | --: | --- |")
+    for verdict in verdicts:
+        sign = "at least" if verdict.at_least else "at most"
+        print(
+            f"| {verdict.what} | {verdict.value:.3g} {verdict.unit} | {sign} {verdict.bound:.3g} {verdict.unit} "
+            f"| {'holds' if verdict.holds else 'MISSED'} |"
+        )
+    if json_file is not None:
+        rows = [
+            {"what": v.what, "value": v.value, "bound": v.bound, "unit": v.unit, "holds": v.holds}
+            for v in verdicts
+        ]
+        facts = {
+            "best_sentences_per_second": best.goodput,
+            "offered_calls_per_second": during.rate,
+            "goodput_sentences_per_second": during.goodput,
+            "refused": len(during.seconds_of("RESOURCE_EXHAUSTED")),
+            "admitted": len(during.seconds_of("OK")),
+            "max_queue_size": queue_size,
+            "server_cpus": cpu,
+            "peak_memory_bytes": max((bytes_ for _, bytes_ in memory), default=0),
+        }
+        json_file.write_text(json.dumps({**facts, "verdicts": rows}, indent=2) + "\n")
+    raise SystemExit(0 if all(verdict.holds for verdict in verdicts) else 1)
+
+
+if __name__ == "__main__":
+    main()
