@@ -8,98 +8,38 @@ from typing import Any
 
 import grpc
 import pytest
+from benchmarks.mixed_requests import mixed_requests, run_calls, run_cancelled_calls
 
-from dragoman.v1 import (
-    DumpAttentionRequest,
-    ScoreTextRequest,
-    StreamTranslateTextRequest,
-    TranslateBatchRequest,
-    TranslateTextRequest,
-)
+from dragoman.v1 import TranslateTextRequest
 from dragoman_model import beams
-from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
-from dragoman_server.engine import Engine
+from tests.integration.holdings import engine_of, until_nothing_is_held
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
 
-
-def engine_of(server: RunningServer) -> Engine:
-    (served,) = server.app._catalogue.models
-    return served.engine
-
-
-def held(server: RunningServer) -> dict[str, int]:
-    """Returns what calls hold on to; all zero where none is running."""
-    engine = engine_of(server)
-    batch, scheduler = engine._batch, engine._scheduler
-    assert isinstance(batch, RunningBatch)
-    return {
-        "cached rows": sum(group.cache.num_rows for group in batch._groups.values()),
-        "rows": int(server.value("dragoman_running_rows", model="en-de")),
-        "waiting": int(server.value("dragoman_waiting_requests", model="en-de")),
-        "calls": len(scheduler._calls),
-        "sentences": len(scheduler._running) + len(scheduler._forced) + len(scheduler._abandoned),
-        "futures": len(engine._futures) + len(engine._listeners),
-        "places": engine._num_held,
-        "handlers": server.app.interceptor._running,
-    }
-
-
-async def until_nothing_is_held(server: RunningServer) -> None:
-    await until(lambda: not any(held(server).values()))
-
-
-def random_call(server: RunningServer, rng: random.Random) -> Any:
-    """Starts one of all kinds of calls."""
-    texts = rng.sample(SENTENCES, rng.randint(1, 3)) * rng.choice((1, 1, 8))
-    kind = rng.random()
-    if kind < 0.1:
-        request = DumpAttentionRequest(text=" ".join(texts), options={"beam_size": rng.randint(1, 3)})
-        return server.stub.DumpAttention(request)
-    if kind < 0.2:
-        items = [{"text": text, "translation": text[::-1]} for text in texts]
-        return server.stub.ScoreText(ScoreTextRequest(items=items))
-    options: dict[str, Any] = {"min_decoding_length": rng.choice((0, 20, 100))}
-    if kind < 0.3:
-        request = StreamTranslateTextRequest(text=" ".join(texts), options={"beam_size": rng.randint(1, 3)})
-        return server.stub.StreamTranslateText(request, timeout=rng.choice((None, rng.random())))
-    if kind < 0.4:
-        items = [{"id": str(index), "text": text} for index, text in enumerate(texts * 10)]
-        messages = [TranslateBatchRequest(items=items, options=options), TranslateBatchRequest(items=items)]
-        return server.stub.TranslateBatch(iter(messages), timeout=rng.choice((None, rng.random())))
-    if kind < 0.5:
-        options |= {"sampling_topk": 5, "num_hypotheses": rng.randint(1, 3)}
-    elif kind < 0.7:
-        options |= {"beam_size": rng.randint(2, 8), "max_decoding_length": 100}
-    timeout = rng.choice((None, None, rng.random()))
-    return server.stub.TranslateText(TranslateTextRequest(texts=texts, options=options), timeout=timeout)
-
-
-async def drained(call: Any) -> None:
-    """Reads a call to its end."""
-    if hasattr(call, "read"):
-        async for _ in call:
-            pass
-    else:
-        await call
+METHODS = (
+    "TranslateText",
+    "StreamTranslateText",
+    "TranslateBatch",
+    "ScoreText",
+    "DumpAttention",
+    "ListModels",
+)
 
 
 @pytest.mark.slow
 async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel):
     async with serving(model, max_batch_size=32, max_queue_size=256) as server:
-        await server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES))
+        make = mixed_requests(SENTENCES, 11, METHODS)
+        await run_calls(server.stub, make, 20, num_callers=4)
         await until_nothing_is_held(server)
         tasks = len(asyncio.all_tasks())
         rng = random.Random(11)
-        num_cancelled = 0
-        for _ in range(30):
-            calls = [random_call(server, rng) for _ in range(20)]
-            readers = [asyncio.create_task(drained(call)) for call in calls]
-            for call in rng.sample(calls, len(calls)):
-                for _ in range(rng.choice((0, 1, 5, 30))):
-                    await asyncio.sleep(0)
-                num_cancelled += call.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
+
+        async def pause() -> None:
+            for _ in range(rng.choice((0, 1, 5, 30, 100))):
+                await asyncio.sleep(0)
+
+        num_cancelled = await run_cancelled_calls(server.stub, make, 800, num_callers=30, pause=pause)
         assert num_cancelled >= 500
         await until_nothing_is_held(server)
         await until(lambda: len(asyncio.all_tasks()) == tasks)
@@ -107,9 +47,22 @@ async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel
             reason: server.value("dragoman_sentences_total", model="en-de", finish_reason=reason)
             for reason in ("cancelled", "error")
         }
-        assert ends["cancelled"] > 50  # not all of them came before their work began
+        assert ends["cancelled"] > 20  # not all of them left before their work began
         assert ends["error"] == 0
         await server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES))
+
+
+@pytest.mark.slow
+async def test_2000_mixed_requests_end_as_they_should_and_leave_nothing_behind(model: LoadedModel):
+    # With many rows few steps are enough.
+    async with serving(model, max_batch_size=256, max_queue_size=4096) as server:
+        make = mixed_requests(["He sings!", "No.", "Where is it?"], 12, METHODS)
+        ends, wrong = await run_calls(server.stub, make, 2000, num_callers=100)
+        assert not wrong
+        assert ends.total() == 2000
+        assert {end.split()[0] for end in ends} == set(METHODS)
+        await until_nothing_is_held(server)
+        assert server.value("dragoman_sentences_total", model="en-de", finish_reason="error") == 0
 
 
 async def test_an_injected_fault_fails_its_request_alone(

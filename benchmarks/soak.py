@@ -1,0 +1,172 @@
+"""Soaks a server in requests of every kind, and in calls that are cancelled: what does it hold in the end, and how much memory?
+
+    python benchmarks/soak.py                                            # the bundled model; some minutes
+    python benchmarks/soak.py --requests 5000 --cancellations 1000 --json soak.json
+
+After the first tenth of the requests the process should have found its size: from there on its memory may grow by 2 %. In the end no
+row runs, no sentence waits, no call is open, every call has ended as its kind should, and the next one is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+import grpc
+from mixed_requests import mixed_requests, run_calls, run_cancelled_calls
+from server_process import SENTENCES, ServerProcess, server_process, split_cpus
+
+from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
+
+MAX_GROWTH = 1.02
+# Calls end for their callers a moment before the server has put everything away.
+SETTLE_SECONDS = 10.0
+
+METHODS = (
+    "TranslateText",
+    "StreamTranslateText",
+    "TranslateBatch",
+    "ScoreText",
+    "DumpAttention",
+    "ListModels",
+)
+
+
+def held(server: ServerProcess) -> dict[str, float]:
+    """Returns what the server still works on."""
+    names = ("dragoman_running_rows", "dragoman_waiting_requests")
+    return {name: value for name, value in server.metrics().items() if name.startswith(names) and value}
+
+
+def ended_calls(server: ServerProcess) -> int:
+    """Returns how many calls have ended, as the server counts them."""
+    return round(
+        sum(value for name, value in server.metrics().items() if name.startswith("dragoman_requests_total"))
+    )
+
+
+async def until_settled(server: ServerProcess, num_calls: int) -> tuple[dict[str, float], int]:
+    """Waits until nothing is held and so many calls have ended, or as long as makes sense; returns what is left of both."""
+    end = time.monotonic() + SETTLE_SECONDS
+    while True:
+        left, open_calls = held(server), max(0, num_calls - ended_calls(server))
+        if (not left and not open_calls) or time.monotonic() > end:
+            return left, open_calls
+        await asyncio.sleep(0.2)
+
+
+async def soak(
+    server: ServerProcess, requests: int, cancellations: int, callers: int, seed: int
+) -> dict[str, object]:
+    memory: list[tuple[int, int]] = []
+
+    def sample(done: int) -> None:
+        if done % max(1, requests // 100) == 0:
+            memory.append((done, server.memory_bytes()))
+
+    async with grpc.aio.insecure_channel(server.grpc) as channel:
+        stub = TranslationServiceStub(channel)
+        make = mixed_requests(SENTENCES, seed, METHODS)
+        started = time.monotonic()
+        ends, wrong = await run_calls(stub, make, requests, num_callers=callers, after_each=sample)
+        seconds = time.monotonic() - started
+        # A deadline may pass before the call ever reaches the server.
+        num_certain = sum(count for end, count in ends.items() if not end.endswith("DEADLINE_EXCEEDED"))
+        left, open_calls = await until_settled(server, num_certain)
+        rng = random.Random(seed)
+        cancelled = await run_cancelled_calls(
+            stub,
+            make,
+            cancellations,
+            num_callers=callers,
+            # From before it is sent to long after it has ended.
+            pause=lambda: asyncio.sleep(rng.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1))),
+        )
+        # A call that is cancelled before it reached the server is none of its calls.
+        left_after, _ = await until_settled(server, 0)
+        answer = await stub.TranslateText(TranslateTextRequest(texts=SENTENCES))
+        answered = len(answer.translations) == len(SENTENCES)
+    base = max((size for done, size in memory if done <= requests // 10), default=0)
+    peak = max((size for done, size in memory if done > requests // 10), default=0)
+    return {
+        "requests": requests,
+        "seconds": round(seconds, 1),
+        "ends": dict(sorted(ends.items())),
+        "wrong_ends": dict(Counter(wrong)),
+        "open_calls": open_calls,
+        "held_after_requests": left,
+        "cancellations": cancelled,
+        "held_after_cancellations": left_after,
+        "answers_afterwards": answered,
+        "memory_after_first_tenth_bytes": base,
+        "memory_peak_later_bytes": peak,
+        "memory_after_cancellations_bytes": server.memory_bytes(),
+        "memory_growth": round(peak / base, 4) if base else None,
+        "memory_samples": memory,
+    }
+
+
+@click.command()
+@click.option("--model", type=click.Path(path_type=Path), help="Model directory; the bundled one by default.")
+@click.option("--requests", default=50_000, show_default=True, help="That are read to their end.")
+@click.option("--cancellations", default=10_000, show_default=True, help="Calls that are then cancelled.")
+@click.option("--callers", default=48, show_default=True, help="Calls at a time.")
+@click.option("--seed", default=0, show_default=True, help="Repeats the requests.")
+@click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
+@click.option("--precision", default="auto", show_default=True, help="The server's --precision.")
+@click.option("--device", default="auto", show_default=True, help="The server's --device.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Also writes the figures to this file."
+)
+def main(
+    model: Path | None,
+    requests: int,
+    cancellations: int,
+    callers: int,
+    seed: int,
+    threads: int,
+    precision: str,
+    device: str,
+    json_file: Path | None,
+) -> None:
+    """Soaks a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
+    arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
+    arguments += ["--model", str(model)] if model else []
+    with server_process(arguments, cpus=split_cpus()[0]) as server:
+        found = asyncio.run(soak(server, requests, cancellations, callers, seed))
+        print(
+            f"{server.description}; {requests} requests in {found['seconds']} s, {found['cancellations']} cancelled calls"
+        )
+    growth = found["memory_growth"]
+    verdicts = [
+        ("calls that ended as they should not have", found["wrong_ends"] or 0, not found["wrong_ends"]),
+        ("calls still open", found["open_calls"], found["open_calls"] == 0),
+        ("held after the requests", found["held_after_requests"] or 0, not found["held_after_requests"]),
+        (
+            "held after the cancellations",
+            found["held_after_cancellations"] or 0,
+            not found["held_after_cancellations"],
+        ),
+        ("answers afterwards", found["answers_afterwards"], found["answers_afterwards"]),
+        (
+            f"memory, peak / first tenth (at most {MAX_GROWTH})",
+            growth,
+            isinstance(growth, float) and growth <= MAX_GROWTH,
+        ),
+    ]
+    print("| what | measured | |\n| --- | --: | --- |")
+    for what, value, holds in verdicts:
+        print(f"| {what} | {value} | {'holds' if holds else 'MISSED'} |")
+    if json_file is not None:
+        rows = [{"what": what, "value": value, "holds": bool(holds)} for what, value, holds in verdicts]
+        json_file.write_text(json.dumps({**found, "verdicts": rows}, indent=2) + "\n")
+    raise SystemExit(0 if all(holds for *_, holds in verdicts) else 1)
+
+
+if __name__ == "__main__":
+    main()

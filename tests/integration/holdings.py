@@ -1,0 +1,33 @@
+"""What a server's calls hold on to: rows, places in the queue, caches, futures, handlers."""
+
+from __future__ import annotations
+
+from dragoman_model.batch import RunningBatch
+from dragoman_server.engine import Engine
+from tests.integration.servers import RunningServer, until
+
+
+def engine_of(server: RunningServer) -> Engine:
+    (served,) = server.app._catalogue.models
+    return served.engine
+
+
+def held(server: RunningServer) -> dict[str, int]:
+    """Returns what calls hold on to; all zero where none is running."""
+    engine = engine_of(server)
+    batch, scheduler = engine._batch, engine._scheduler
+    assert isinstance(batch, RunningBatch)
+    return {
+        "cached rows": sum(group.cache.num_rows for group in batch._groups.values()),
+        "rows": int(server.value("dragoman_running_rows", model="en-de")),
+        "waiting": int(server.value("dragoman_waiting_requests", model="en-de")),
+        "calls": len(scheduler._calls),
+        "sentences": len(scheduler._running) + len(scheduler._forced) + len(scheduler._abandoned),
+        "futures": len(engine._futures) + len(engine._listeners),
+        "places": engine._num_held,
+        "handlers": server.app.interceptor._running,
+    }
+
+
+async def until_nothing_is_held(server: RunningServer) -> None:
+    await until(lambda: not any(held(server).values()))
