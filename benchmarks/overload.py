@@ -6,7 +6,8 @@
 One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. A
 second one has a queue that this rate works off in half a second, as an operator would choose it who wants nobody to wait longer.
 It gets sentences at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, one a call and without
-retries; before and after that, half the best rate. The clients run on a CPU of their own where there are two.
+retries; before and after that, half the best rate. Server and load share the cores: to refuse takes time beside the core that
+translates, and with ``--pin`` both have the same one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from typing import Any
 import click
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from server_process import SENTENCES, ServerProcess, peak_memory, server_process, split_cpus
+from reporting import machine, percentile
+from sentences import SENTENCES
+from servers import OURS, RunningServer, cores, running
 
 from dragoman.v1 import TranslateTextRequest
 
@@ -147,9 +150,13 @@ def says_when(error: grpc.aio.AioRpcError) -> bool:
     return any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in packed)
 
 
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+def p99(seconds: list[float]) -> float:
+    return percentile(seconds, 0.99) if seconds else 0.0
+
+
+def peak_memory(samples: list[tuple[float, int]], start: float, end: float) -> int:
+    """Returns the largest of the samples that were taken in a span of time."""
+    return max((memory for time_, memory in samples if start <= time_ <= end), default=0)
 
 
 async def find_best(address: str, seconds: float, callers: int) -> Load:
@@ -160,7 +167,7 @@ async def find_best(address: str, seconds: float, callers: int) -> Load:
 
 
 async def overload(
-    server: ServerProcess, best: float, seconds: float, calm_seconds: float
+    server: RunningServer, best: float, seconds: float, calm_seconds: float
 ) -> tuple[Load, Load, Load, list[tuple[float, int]], float]:
     """Returns the loads before, during and after, samples of the memory, and the server's CPU share meanwhile."""
     memory: list[tuple[float, int]] = []
@@ -170,7 +177,7 @@ async def overload(
             memory.append((time.monotonic(), server.memory_bytes()))
             await asyncio.sleep(0.1)
 
-    async with grpc.aio.insecure_channel(server.grpc) as channel:
+    async with grpc.aio.insecure_channel(server.address) as channel:
         caller = Caller(channel)
         await caller.callers(64, 2.0)  # warms up
         watching = asyncio.create_task(watch())
@@ -190,7 +197,7 @@ async def overload(
 
 def recovery_seconds(before: Load, after: Load) -> float:
     """Returns how long after the overload a call was still refused, or took twice as long as nearly all did before it."""
-    normal = 2 * percentile(before.seconds_of("OK"), 0.99)
+    normal = 2 * p99(before.seconds_of("OK"))
     troubled = [
         call.sent - after.started for call in after.calls if call.code != "OK" or call.seconds > normal
     ]
@@ -208,15 +215,15 @@ def judge(
     middle = (during.started + during.stopped) / 2
     growth = peak_memory(memory, middle, during.stopped) / max(1, peak_memory(memory, before.started, middle))
     # What waits in a full queue, and then the slowest that a full batch was seen to take by itself.
-    bound = queue_size / during.goodput + percentile(best.seconds_of("OK"), 0.99)
+    bound = queue_size / during.goodput + p99(best.seconds_of("OK"))
     return [
         Verdict("goodput, share of the best", during.goodput / best.goodput, MIN_GOODPUT, "", at_least=True),
-        Verdict("refusals, p99", percentile(refused, 0.99), MAX_REFUSAL_SECONDS, "s"),
+        Verdict("refusals, p99", p99(refused), MAX_REFUSAL_SECONDS, "s"),
         Verdict(
             "refusals that say when to come back", len(told) / max(1, len(refused)), 1.0, "", at_least=True
         ),
         Verdict("calls that ended otherwise", others, 0, ""),
-        Verdict("admitted calls, p99", percentile(during.seconds_of("OK"), 0.99), bound, "s"),
+        Verdict("admitted calls, p99", p99(during.seconds_of("OK")), bound, "s"),
         Verdict("memory, second half / before", growth, MAX_MEMORY_GROWTH, ""),
         Verdict("recovery", recovery_seconds(before, after), MAX_RECOVERY_SECONDS, "s"),
     ]
@@ -236,7 +243,9 @@ def judge(
 @click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
 @click.option("--precision", default="auto", show_default=True, help="The server's --precision.")
 @click.option("--device", default="auto", show_default=True, help="The server's --device.")
-@click.option("--pin/--no-pin", default=True, show_default=True, help="Gives the clients a CPU of their own.")
+@click.option(
+    "--pin/--no-pin", default=False, show_default=True, help="The server on one core, the load on another."
+)
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Also writes the figures to this file."
 )
@@ -256,20 +265,20 @@ def main(
     """Overloads a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
     arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
     arguments += ["--model", str(model)] if model else []
-    server_cpus, client_cpus = split_cpus() if pin else (None, None)
-    if client_cpus is not None:
-        os.sched_setaffinity(0, client_cpus)
-    with server_process(arguments, cpus=server_cpus) as server:
-        best = asyncio.run(find_best(server.grpc, best_seconds, callers))
+    server_core, client_core = cores(pin)
+    if client_core is not None:
+        os.sched_setaffinity(0, {client_core})
+    with running("dragoman", OURS, arguments, core=server_core) as server:
+        best = asyncio.run(find_best(server.address, best_seconds, callers))
     queue_size = max(1, round(queue_seconds * best.goodput))
-    with server_process([*arguments, "--max-queue-size", str(queue_size)], cpus=server_cpus) as server:
+    arguments += ["--max-queue-size", str(queue_size)]
+    with running("dragoman", OURS, arguments, core=server_core) as server:
         before, during, after, memory, cpu = asyncio.run(
             overload(server, best.goodput, seconds, calm_seconds)
         )
-        description = server.description
     verdicts = judge(best, before, during, after, memory, queue_size)
     print(
-        f"{description}, {threads} thread(s), queue of {queue_size}; best rate {best.goodput:.1f} sentences/s with {callers} "
+        f"{machine()}; {threads} thread(s), queue of {queue_size}; best rate {best.goodput:.1f} sentences/s with {callers} "
         f"callers, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for {seconds:g} s; the server took "
         f"{cpu:.2f} CPUs"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,16 +27,31 @@ class RunningServer:
         address: host:port of its gRPC side.
         pid: Its process.
         precision: In force.
+        http: host:port of its metrics; "off" without.
     """
 
     name: str
     address: str
     pid: int
     precision: str
+    http: str = "off"
 
     def cpu_seconds(self) -> float:
         """Returns the processor time that it and its children have taken so far."""
         return _cpu_seconds(self.pid)
+
+    def memory_bytes(self) -> int:
+        """Returns its resident memory, without that of children."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+        return int(line.split()[1]) * 1024
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the present value of every series, by its name with its labels as they are exposed."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -68,7 +84,7 @@ def running(
         if not line:
             raise click.ClickException(f"the server did not start: {name}")
         fields = dict(pair.split("=", 1) for pair in line.split()[1:])
-        yield RunningServer(name, fields["grpc"], process.pid, fields["precision"])
+        yield RunningServer(name, fields["grpc"], process.pid, fields["precision"], fields.get("http", "off"))
     finally:
         process.terminate()
         process.wait()

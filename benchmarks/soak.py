@@ -19,7 +19,9 @@ from pathlib import Path
 import click
 import grpc
 from mixed_requests import mixed_requests, run_calls, run_cancelled_calls
-from server_process import SENTENCES, ServerProcess, server_process, split_cpus
+from reporting import machine
+from sentences import SENTENCES
+from servers import OURS, RunningServer, cores, running
 
 from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
 
@@ -37,20 +39,20 @@ METHODS = (
 )
 
 
-def held(server: ServerProcess) -> dict[str, float]:
+def held(server: RunningServer) -> dict[str, float]:
     """Returns what the server still works on."""
     names = ("dragoman_running_rows", "dragoman_waiting_requests")
     return {name: value for name, value in server.metrics().items() if name.startswith(names) and value}
 
 
-def ended_calls(server: ServerProcess) -> int:
+def ended_calls(server: RunningServer) -> int:
     """Returns how many calls have ended, as the server counts them."""
     return round(
         sum(value for name, value in server.metrics().items() if name.startswith("dragoman_requests_total"))
     )
 
 
-async def until_settled(server: ServerProcess, num_calls: int) -> tuple[dict[str, float], int]:
+async def until_settled(server: RunningServer, num_calls: int) -> tuple[dict[str, float], int]:
     """Waits until nothing is held and so many calls have ended, or as long as makes sense; returns what is left of both."""
     end = time.monotonic() + SETTLE_SECONDS
     while True:
@@ -61,7 +63,7 @@ async def until_settled(server: ServerProcess, num_calls: int) -> tuple[dict[str
 
 
 async def soak(
-    server: ServerProcess, requests: int, cancellations: int, callers: int, seed: int
+    server: RunningServer, requests: int, cancellations: int, callers: int, seed: int
 ) -> dict[str, object]:
     memory: list[tuple[int, int]] = []
 
@@ -69,7 +71,7 @@ async def soak(
         if done % max(1, requests // 100) == 0:
             memory.append((done, server.memory_bytes()))
 
-    async with grpc.aio.insecure_channel(server.grpc) as channel:
+    async with grpc.aio.insecure_channel(server.address) as channel:
         stub = TranslationServiceStub(channel)
         make = mixed_requests(SENTENCES, seed, METHODS)
         started = time.monotonic()
@@ -137,10 +139,11 @@ def main(
     """Soaks a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
     arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
     arguments += ["--model", str(model)] if model else []
-    with server_process(arguments, cpus=split_cpus()[0]) as server:
+    program = [*OURS[:2], "--http", "127.0.0.1:0", "--log-level", "warning"]
+    with running("dragoman", program, arguments, core=cores(True)[0]) as server:
         found = asyncio.run(soak(server, requests, cancellations, callers, seed))
         print(
-            f"{server.description}; {requests} requests in {found['seconds']} s, {found['cancellations']} cancelled calls"
+            f"{machine()}; {requests} requests in {found['seconds']} s, {found['cancellations']} cancelled calls"
         )
     growth = found["memory_growth"]
     verdicts = [

@@ -109,6 +109,15 @@ class Engine:
         self._room.set()  # who waits for it learns how things stand
         self._thread.join(timeout=_JOIN_SECONDS)
 
+    def find_refusal(self) -> QueueFullError | None:
+        """Returns why the queue has no room for a single sentence, or None while it has."""
+        try:
+            # Without the lock: it is only as true as the moment, and asked for every call of an overload.
+            self._scheduler.check_room(self._num_held + 1)
+        except QueueFullError as error:
+            return error
+        return None
+
     @contextmanager
     def hold_room(self, count: int) -> Iterator[None]:
         """Keeps room for a call of ``count`` sentences or more while its texts are prepared; costs nothing.

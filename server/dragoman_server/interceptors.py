@@ -117,7 +117,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return handle_call
 
     def _begin(self, name: str, context: Context) -> CallRecord:
-        record = CallRecord(name, _request_id(context), time.monotonic())
+        record = CallRecord(name, request_id_of(context), time.monotonic())
         current_call.set(record)
         context.set_trailing_metadata(((REQUEST_ID_KEY, record.request_id),))
         self._running += 1
@@ -164,7 +164,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._idle.set()
         if call_error is not None and answer is not None and isinstance(error, Exception):
             status = status_message(call_error, record.request_id)
-            await context.abort(answer.code, status.message, _trailing_metadata(record, status))
+            await context.abort(answer.code, status.message, trailing_metadata(record.request_id, status))
 
 
 def _check_readable(request: object) -> None:
@@ -191,8 +191,9 @@ def _as_call_error(error: BaseException, context: Context) -> CallError:
     return InternalError()
 
 
-def _trailing_metadata(record: CallRecord, status: status_pb2.Status) -> tuple[tuple[str, str | bytes], ...]:
-    metadata: list[tuple[str, str | bytes]] = [(REQUEST_ID_KEY, record.request_id)]
+def trailing_metadata(request_id: str, status: status_pb2.Status) -> tuple[tuple[str, str | bytes], ...]:
+    """Returns what goes with a status that isn't OK."""
+    metadata: list[tuple[str, str | bytes]] = [(REQUEST_ID_KEY, request_id)]
     milliseconds = retry_milliseconds(status)
     if milliseconds is not None:
         metadata.append(("grpc-retry-pushback-ms", str(milliseconds)))
@@ -200,7 +201,7 @@ def _trailing_metadata(record: CallRecord, status: status_pb2.Status) -> tuple[t
     return tuple(metadata)
 
 
-def _request_id(context: Context) -> str:
+def request_id_of(context: Context) -> str:
     """Returns the caller's id where it is short and plain enough for a log, else a new one."""
     given = next((value for key, value in context.invocation_metadata() or () if key == REQUEST_ID_KEY), None)
     return given if isinstance(given, str) and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

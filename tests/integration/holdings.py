@@ -19,8 +19,8 @@ def held(server: RunningServer) -> dict[str, int]:
     assert isinstance(batch, RunningBatch)
     return {
         "cached rows": sum(group.cache.num_rows for group in batch._groups.values()),
-        "rows": int(server.value("dragoman_running_rows", model="en-de")),
-        "waiting": int(server.value("dragoman_waiting_requests", model="en-de")),
+        "rows": scheduler._admission.num_rows,
+        "waiting": scheduler._admission.num_waiting,
         "calls": len(scheduler._calls),
         "sentences": len(scheduler._running) + len(scheduler._forced) + len(scheduler._abandoned),
         "futures": len(engine._futures) + len(engine._listeners),

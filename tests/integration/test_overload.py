@@ -3,17 +3,85 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.v1 import TranslateTextRequest
+from dragoman.v1 import ListModelsRequest, StreamTranslateTextRequest, TranslateTextRequest
 from dragoman_model.checkpoint import LoadedModel
-from tests.integration.holdings import held, until_nothing_is_held
-from tests.integration.servers import SENTENCES, RunningServer, serving
+from dragoman_model.plan import BatchOutput, Plan
+from tests.integration.holdings import engine_of, held, until_nothing_is_held
+from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
 
 MAX_ROWS, MAX_WAITING = 4, 8
+
+
+@asynccontextmanager
+async def full_server(model: LoadedModel) -> AsyncIterator[RunningServer]:
+    """Serves with a row that runs and a queue that is full, neither of which changes until the block ends."""
+    async with serving(model, max_batch_size=1, max_queue_size=2) as server:
+        gate = threading.Event()
+        run = engine_of(server)._batch.run
+
+        def wait_and_run(plan: Plan) -> BatchOutput:
+            gate.wait(60)
+            return run(plan)
+
+        engine_of(server)._batch.run = wait_and_run  # type: ignore[method-assign]
+        calls = []
+        for count in range(3):
+            calls.append(asyncio.create_task(outcome(server, TranslateTextRequest(texts=SENTENCES[:1]))))
+            await until(lambda count=count: len(engine_of(server)._scheduler._calls) > count)
+            await until(lambda: held(server)["rows"] == 1)
+        try:
+            yield server
+        finally:
+            gate.set()
+            await asyncio.gather(*calls)
+
+
+async def test_while_nothing_fits_calls_are_refused_unread(model: LoadedModel):
+    async with full_server(model) as server:
+        call = server.channel.unary_unary("/dragoman.v1.TranslationService/TranslateText")
+        for body in (b"no message at all", b"x" * 3_000_000):
+            error = await refusal(call(body, metadata=(("x-request-id", "id-7"),)))
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "the queue is full: 2 sentences wait, at most 2 may" in error.details()
+            trailers = dict(list(error.trailing_metadata()))
+            assert trailers["x-request-id"] == "id-7"
+            assert int(trailers["grpc-retry-pushback-ms"]) > 0
+        labels = {"method": "TranslateText", "model": "en-de", "code": "RESOURCE_EXHAUSTED"}
+        assert server.value("dragoman_requests_total", **labels) == 2
+        assert server.value("dragoman_request_seconds_count", method="TranslateText", model="en-de") == 2
+        assert server.value("dragoman_refused_total", reason="QUEUE_FULL") == 2
+
+
+async def test_a_refused_stream_says_the_same(model: LoadedModel):
+    async with full_server(model) as server:
+        call = server.stub.StreamTranslateText(StreamTranslateTextRequest(text="a"))
+        error = await refusal(call.read())
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "grpc-retry-pushback-ms" in dict(list(error.trailing_metadata()))
+
+
+async def test_what_needs_no_queue_is_served_while_it_is_full(model: LoadedModel):
+    async with full_server(model) as server:
+        assert len((await server.stub.ListModels(ListModelsRequest())).models) == 1
+        check = health_pb2_grpc.HealthStub(server.channel).Check(health_pb2.HealthCheckRequest())
+        assert (await check).status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_a_server_that_drains_says_that_and_not_that_it_is_full(model: LoadedModel):
+    async with full_server(model) as server:
+        server.app.interceptor.is_draining = True
+        error = await refusal(server.stub.TranslateText(TranslateTextRequest(texts=["a"])))
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        server.app.interceptor.is_draining = False
 
 
 async def outcome(server: RunningServer, request: TranslateTextRequest) -> Any:

@@ -1,0 +1,88 @@
+"""Calls that are turned away before anything of them is read, since no model has room for one sentence more.
+
+Under overload most calls end here. What a refusal costs is taken from the translations of the calls that were let in, and the usual
+way, through reading, validating and raising, costs more than twice as much.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+
+from dragoman_server.errors import CallError
+from dragoman_server.interceptors import (
+    SERVICE_PREFIX,
+    Context,
+    MethodHandler,
+    request_id_of,
+    trailing_metadata,
+)
+from dragoman_server.logs import log_event
+from dragoman_server.metrics import Metrics
+from dragoman_server.statuses import ANSWERS, status_message
+
+logger = logging.getLogger(__name__)
+
+# Those that are refused when the queue is full. The others wait, have a limit of their own or need no queue.
+QUEUED_METHODS = ("TranslateText", "StreamTranslateText", "ScoreText")
+
+
+class Doorway(grpc.aio.ServerInterceptor):
+    """Refuses calls for which there is certainly no room; it comes before ``CallInterceptor``.
+
+    Args:
+        metrics: Where refusals are counted.
+        model: Label of the model that they are counted for.
+        find_refusal: Returns why no call can be let in, or None while one may.
+    """
+
+    def __init__(self, metrics: Metrics, model: str, find_refusal: Callable[[], CallError | None]) -> None:
+        self._metrics = metrics
+        self._model = model
+        self._find_refusal = find_refusal
+        self._methods = {f"{SERVICE_PREFIX}TranslationService/{name}": name for name in QUEUED_METHODS}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[MethodHandler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> MethodHandler | None:
+        """Passes a call on, or ends it."""
+        name = self._methods.get(handler_call_details.method)
+        error = None if name is None else self._find_refusal()
+        if name is None or error is None:
+            return await continuation(handler_call_details)
+        return self._refusing(name, error)
+
+    def _refusing(self, name: str, error: CallError) -> MethodHandler:
+        arrived = time.monotonic()
+        answer = ANSWERS[type(error)]
+
+        async def refuse(_: AsyncIterator[bytes], context: Context) -> None:
+            request_id = request_id_of(context)
+            status = status_message(error, request_id)
+            # Neither exception nor message: the status is all there is to send.
+            context.set_code(answer.code)
+            context.set_details(status.message)
+            context.set_trailing_metadata(trailing_metadata(request_id, status))
+            seconds = time.monotonic() - arrived
+            self._metrics.requests.labels(name, self._model, answer.code.name).inc()
+            self._metrics.request_seconds.labels(name, self._model).observe(seconds)
+            self._metrics.refused.labels(answer.reason).inc()
+            log_event(
+                logger,
+                logging.INFO,
+                "call",
+                method=name,
+                model=self._model,
+                code=answer.code.name,
+                seconds=round(seconds, 6),
+                texts=0,
+                request_id=request_id,
+            )
+
+        # To gRPC any call is a stream of messages; only as such it need not be read.
+        return grpc.stream_stream_rpc_method_handler(refuse)
