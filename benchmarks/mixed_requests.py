@@ -54,8 +54,10 @@ def mixed_requests(sentences: Sequence[str], seed: int, methods: Sequence[str]) 
 
     def options() -> dict[str, Any]:
         kind = rng.random()
-        if kind < 0.6:
+        if kind < 0.5:
             return {}
+        if kind < 0.6:
+            return {"min_decoding_length": rng.choice((10, 40, 100)), "max_decoding_length": 120}
         if kind < 0.8:
             beams = rng.randint(2, 5)
             penalty = rng.choice((0.0, 1.0, -0.5))

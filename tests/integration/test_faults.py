@@ -13,7 +13,7 @@ from benchmarks.mixed_requests import mixed_requests, run_calls, run_cancelled_c
 from dragoman.v1 import TranslateTextRequest
 from dragoman_model import beams
 from dragoman_model.checkpoint import LoadedModel
-from tests.integration.holdings import engine_of, until_nothing_is_held
+from tests.integration.holdings import engine_of, held, until_nothing_is_held
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
 
 METHODS = (
@@ -36,6 +36,11 @@ async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel
         rng = random.Random(11)
 
         async def pause() -> None:
+            waits_for_work = rng.random() < 0.5
+            for _ in range(500):
+                if not waits_for_work or held(server)["sentences"]:
+                    break
+                await asyncio.sleep(0)
             for _ in range(rng.choice((0, 1, 5, 30, 100))):
                 await asyncio.sleep(0)
 
