@@ -278,7 +278,7 @@ def main(
         )
     verdicts = judge(best, before, during, after, memory, queue_size)
     print(
-        f"{machine()}; {threads} thread(s), queue of {queue_size}; best rate {best.goodput:.1f} sentences/s with {callers} "
+        f"{machine()}; {threads} thread(s), {server.precision}, queue of {queue_size}; best rate {best.goodput:.1f} sentences/s with {callers} "
         f"callers, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for {seconds:g} s; the server took "
         f"{cpu:.2f} CPUs"
     )

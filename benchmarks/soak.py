@@ -143,7 +143,7 @@ def main(
     with running("dragoman", program, arguments, core=cores(True)[0]) as server:
         found = asyncio.run(soak(server, requests, cancellations, callers, seed))
         print(
-            f"{machine()}; {requests} requests in {found['seconds']} s, {found['cancellations']} cancelled calls"
+            f"{machine()}; {server.precision}; {requests} requests in {found['seconds']} s, {found['cancellations']} cancelled calls"
         )
     growth = found["memory_growth"]
     verdicts = [
