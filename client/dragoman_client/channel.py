@@ -15,9 +15,11 @@ SERVICE_CONFIG = json.dumps(
     {
         "methodConfig": [
             {
-                # Unary calls only. What they do changes nothing on the server, so they may be sent again.
+                # What these do changes nothing on the server, so they may be sent again; gRPC itself does so only until
+                # the first answer comes, so that a stream repeats nothing.
                 "name": [
                     {"service": "dragoman.v1.TranslationService", "method": "TranslateText"},
+                    {"service": "dragoman.v1.TranslationService", "method": "StreamTranslateText"},
                     {"service": "dragoman.v1.TranslationService", "method": "ScoreText"},
                     {"service": "dragoman.v1.TranslationService", "method": "ListModels"},
                 ],

@@ -38,8 +38,8 @@ class Translator:
         with Translator() as translator:
             print(translator.translate("A girl is reading a book."))
 
-    Calls that translate or list models are sent again, at most three times within about a second, where the server is
-    unavailable or has no room.
+    Calls that translate, score or list models are sent again, at most three times within about a second, where the
+    server is unavailable or has no room.
 
     Args:
         address: The server's HOST:PORT.
@@ -172,8 +172,8 @@ class Translator:
     ) -> TranslationStream:
         """Returns the pieces of a text's translation, as they become final.
 
-        Arguments and errors are those of :meth:`translate`; the errors come while the pieces are read, and this call
-        is never retried.
+        Arguments and errors are those of :meth:`translate`; the errors come while the pieces are read. It is retried, too,
+        but only until the first piece is there.
         """
         request = build_stream_request(
             text,

@@ -37,6 +37,7 @@ class Script:
         translations: Known translations of sentences, for DumpAttention.
         attention_stream: Replaces DumpAttention's answer.
         stream: Replaces StreamTranslateText's answer.
+        stream_failure: Ends that.
         batch: Replaces TranslateBatch's answer to one message; what it raises ends the call.
         batch_failures: Of the next calls to TranslateBatch: after so many messages, fail with the status.
         item_failures: Status of a text of TranslateBatch.
@@ -52,6 +53,7 @@ class Script:
     translations: dict[str, str] = field(default_factory=dict)
     attention_stream: Callable[[v1.DumpAttentionRequest], Iterator[v1.DumpAttentionResponse]] | None = None
     stream: Callable[[v1.StreamTranslateTextRequest], Iterator[v1.StreamTranslateTextResponse]] | None = None
+    stream_failure: Failure | None = None
     batch: Callable[[v1.TranslateBatchRequest], Iterator[v1.TranslateBatchResponse]] | None = None
     batch_failures: list[tuple[int, Failure]] = field(default_factory=list)
     item_failures: dict[str, status_pb2.Status] = field(default_factory=dict)
@@ -110,6 +112,8 @@ class ScriptedService(v1.TranslationServiceServicer):
             _abort(context, script.failures.pop(0))
         if script.stream:
             yield from script.stream(request)
+            if script.stream_failure:
+                _abort(context, script.stream_failure)
             return
         translation = self._translation(request.text, request)
         for word in re.findall(r"\s*\S+|\s+$", translation.text):

@@ -73,11 +73,35 @@ def test_server_in_lasting_trouble_is_spared_the_retries(server: ScriptedServer)
     assert attempts[-1] == 1
 
 
-def test_retried_methods_are_unary_methods_of_the_contract() -> None:
+def test_stream_is_tried_again_until_its_first_piece(server: ScriptedServer) -> None:
+    server.script.failures = [failure(grpc.StatusCode.UNAVAILABLE, "not now", trailers=AT_ONCE)] * 2
+
+    with Translator(server.address) as translator, translator.stream("one two") as stream:
+        assert list(stream) == ["<one", " two>"]
+
+    assert len(server.script.stream_requests) == 3
+
+
+def test_stream_that_has_begun_is_not_begun_again(server: ScriptedServer) -> None:
+    server.script.stream = lambda request: iter(
+        [v1.StreamTranslateTextResponse(delta=v1.TextDelta(text="one"))]
+    )
+    server.script.stream_failure = failure(grpc.StatusCode.UNAVAILABLE, "gone", trailers=AT_ONCE)
+
+    with Translator(server.address) as translator, translator.stream("one two") as stream:
+        assert next(stream) == "one"
+        with pytest.raises(UnavailableError, match="gone"):
+            next(stream)
+
+    assert len(server.script.stream_requests) == 1
+
+
+def test_retried_methods_are_those_that_grpc_can_begin_again() -> None:
     methods = v1.translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].methods_by_name
     retried = {name["method"] for name in json.loads(channel.SERVICE_CONFIG)["methodConfig"][0]["name"]}
 
-    assert retried == {name for name, method in methods.items() if not method.server_streaming}
+    unary = {name for name, method in methods.items() if not method.server_streaming}
+    assert retried == unary | {"StreamTranslateText"}
 
 
 def test_request_id_is_made_unless_given() -> None:

@@ -110,6 +110,7 @@ async def test_server_that_is_started_anew_in_the_middle_loses_and_repeats_nothi
     assert 0 < rest < 400
 
 
+@pytest.mark.slow
 def test_file_that_is_killed_at_random_moments_ends_as_if_nothing_had_happened(
     addresses: Addresses, dragoman: Callable[..., Result], tmp_path: Path
 ) -> None:
