@@ -9,12 +9,12 @@ from rich.text import Text
 
 from dragoman_client.attention import Attention, AttentionTensor, nested
 from dragoman_client.commands.arguments import check_texts
+from dragoman_client.commands.decoding import beam_size_option, read_decoding_options
 from dragoman_client.commands.documents import as_document, print_json
 from dragoman_client.commands.shared import option, search_options, shared, shared_options
 from dragoman_client.errors import InvalidRequestError
 from dragoman_client.heatmap import Palette, clean, draw
 from dragoman_client.matrix import matrix_of
-from dragoman_client.options import DecodingOptions
 from dragoman_client.selection import AttentionKind, AttentionLevel, AttentionReduction, AttentionSelection
 
 _KIND_NAMES = {
@@ -24,6 +24,8 @@ _KIND_NAMES = {
 }
 _REDUCTION_NAMES = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 _OPTION_OF_FIELD = {
+    "options.beam_size": "--beam-size",
+    "options.max_decoding_length": "--max-length",
     "selection.layers": "--layer",
     "selection.heads": "--head",
     "selection.layer_reduction": "--reduce",
@@ -70,6 +72,7 @@ _OPTION_OF_FIELD = {
     help="Only the N largest weights of a row.",
 )
 @search_options
+@beam_size_option
 @option(
     "--width",
     metavar="COLUMNS",
@@ -92,6 +95,7 @@ def attention(
     target_language: str | None,
     model: str | None,
     max_length: int | None,
+    beam_size: int | None,
     width: int | None,
     as_json: bool,
 ) -> None:
@@ -123,7 +127,7 @@ def attention(
                 source_language=source_language,
                 target_language=target_language,
                 model=model,
-                options=None if max_length is None else DecodingOptions(max_decoding_length=max_length),
+                options=read_decoding_options(max_decoding_length=max_length, beam_size=beam_size),
                 selection=selection,
             )
         except InvalidRequestError as error:
@@ -142,7 +146,7 @@ def attention(
 
 
 def _raise_bad_parameter(error: InvalidRequestError) -> None:
-    """Blames the option of a selection that the server refused, if it was one."""
+    """Blames the option whose value the server refused, if it was one."""
     for violation in error.field_violations:
         if violation.field in _OPTION_OF_FIELD:
             raise click.BadParameter(

@@ -10,13 +10,15 @@ from dragoman_client.options import DecodingOptions
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+beam_size_option = option(
+    "--beam-size",
+    metavar="N",
+    type=click.IntRange(min=1, max=2**31 - 1),
+    help="Beams kept at each step; 1, the default, is greedy search.",
+)
+
 _OPTIONS = [
-    option(
-        "--beam-size",
-        metavar="N",
-        type=click.IntRange(min=1, max=2**31 - 1),
-        help="Beams kept at each step; 1, the default, is greedy search.",
-    ),
+    beam_size_option,
     option(
         "--num-hypotheses",
         metavar="N",

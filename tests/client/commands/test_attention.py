@@ -113,6 +113,13 @@ def test_selection_travels_as_it_was_asked_for(server: ScriptedServer, dragoman:
     )
 
 
+def test_search_options_travel(server: ScriptedServer, dragoman: Dragoman) -> None:
+    dragoman("attention", SENTENCE, "--beam-size", "4", "--max-length", "30")
+
+    [request] = server.script.attention_requests
+    assert request.options == v1.DecodingOptions(beam_size=4, max_decoding_length=30)
+
+
 def test_given_translation_is_shown(server: ScriptedServer, dragoman: Dragoman) -> None:
     lines = dragoman("attention", SENTENCE, "--translation", "Das Buch.").lines
 
