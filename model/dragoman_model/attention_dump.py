@@ -6,7 +6,7 @@ Shapes: L layers, H heads, R rows, C columns, S source length, K weights kept of
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -144,55 +144,68 @@ def _select_kind(
     heads = selection.heads or tuple(range(every.size(1)))
     if selection.is_rollout:
         layers = tuple(sorted(layers))[-1 if kind is AttentionKind.CROSS else 0 :]
-    if selection.is_rollout:
-        weights = _roll_out(output, kind, layers, heads)  # (R, C)
+        weights = _in_units(_roll_out(output, kind, layers, heads), selection, units, kind)
+        axes: tuple[str, ...] = ()
     else:
-        weights = _chosen(every, layers, heads)  # (L, H, R, C)
-    rows, columns = units.along(kind)
-    if selection.words:
-        weights = sum_columns(weights, [unit.pieces for unit in columns])
-        weights = average_rows(weights, [unit.pieces for unit in rows])
-    if not selection.is_rollout:
-        # The head axis first: then the layer axis is still the first.
-        for axis, reduction in ((1, selection.head_reduction), (0, selection.layer_reduction)):
-            if reduction is not None:
-                weights = (max_over if reduction is Reduction.MAX else mean_over)(weights, axis)
+        weights = _in_units(_chosen(every, layers, heads), selection, units, kind)
+        weights, axes = _reduce(weights, selection)
     if selection.drop_special_tokens:
+        rows, columns = units.along(kind)
         weights = keep(weights, _not_special(rows), _not_special(columns))
-    row_axis, column_axis = _AXES[kind]
-    axes = tuple(
-        name
-        for name, reduction in (
-            ("layer", selection.layer_reduction),
-            ("head", selection.head_reduction or (selection.is_rollout or None)),
-        )
-        if reduction is None
-    )
-
-    def array(name: str, values: Tensor, element_type: ElementType, last_axis: str) -> AttentionArray:
-        return AttentionArray(
+    return [
+        AttentionArray(
             name=name,
             kind=kind,
             element_type=element_type,
-            axes=(*axes, row_axis, last_axis),
+            axes=(*axes, *matrix_axes),
             shape=tuple(values.shape),
             layers=layers,
             heads=heads,
             data=_bytes(values),
         )
-
-    def written(values: Tensor) -> Tensor:
-        if selection.element_type is ElementType.UINT8:
-            return quantise(values)
-        return values.half() if selection.element_type is ElementType.FLOAT16 else values
-
-    if selection.top_k is None:
-        return [array(kind.value, written(weights), selection.element_type, column_axis)]
-    indices, weights = largest(weights, selection.top_k)
-    return [
-        array(f"{kind.value}.indices", indices, ElementType.INT32, "rank"),
-        array(f"{kind.value}.weights", written(weights), selection.element_type, "rank"),
+        for name, values, element_type, matrix_axes in _written(weights, selection, kind)
     ]
+
+
+def _in_units(weights: Tensor, selection: AttentionSelection, units: Units, kind: AttentionKind) -> Tensor:
+    """Returns weights between pieces, (…, R, C), as weights between words where those are wanted."""
+    if not selection.words:
+        return weights
+    rows, columns = units.along(kind)
+    weights = sum_columns(weights, [unit.pieces for unit in columns])
+    return average_rows(weights, [unit.pieces for unit in rows])
+
+
+def _reduce(weights: Tensor, selection: AttentionSelection) -> tuple[Tensor, tuple[str, ...]]:
+    """Returns weights, (L, H, R, C), without the axes that are reduced, and the names of the leading axes that stay."""
+    axes: list[str] = []
+    # The head axis first: then the layer axis is still the first.
+    for index, name, reduction in (
+        (1, "head", selection.head_reduction),
+        (0, "layer", selection.layer_reduction),
+    ):
+        if reduction is None:
+            axes.insert(0, name)
+        else:
+            weights = (max_over if reduction is Reduction.MAX else mean_over)(weights, index)
+    return weights, tuple(axes)
+
+
+def _written(
+    weights: Tensor, selection: AttentionSelection, kind: AttentionKind
+) -> Iterator[tuple[str, Tensor, ElementType, tuple[str, str]]]:
+    """Yields what is sent of a kind's weights, (…, R, C): names, values, types and names of the last two axes."""
+    name, (row_axis, column_axis) = kind.value, _AXES[kind]
+    if selection.top_k is not None:
+        indices, weights = largest(weights, selection.top_k)  # (…, R, K)
+        column_axis = "rank"
+        yield f"{name}.indices", indices, ElementType.INT32, (row_axis, column_axis)
+        name = f"{name}.weights"
+    if selection.element_type is ElementType.UINT8:
+        weights = quantise(weights)
+    elif selection.element_type is ElementType.FLOAT16:
+        weights = weights.half()
+    yield name, weights, selection.element_type, (row_axis, column_axis)
 
 
 def _roll_out(
