@@ -22,6 +22,7 @@ OK = f'dragoman_requests_total{{{MODEL}, method="TranslateText", code="OK"}}'
 INTERNAL = f'dragoman_requests_total{{{MODEL}, method="TranslateText", code="INTERNAL"}}'
 INVALID = f'dragoman_requests_total{{{MODEL}, method="TranslateText", code="INVALID_ARGUMENT"}}'
 REFUSED = f'dragoman_refused_total{{{SERVER}, reason="QUEUE_FULL"}}'
+UNREACHABLE = f'dragoman_refused_total{{{SERVER}, reason="DEADLINE_UNREACHABLE"}}'
 MISTAKEN = f'dragoman_refused_total{{{SERVER}, reason="INVALID_ARGUMENT"}}'
 STARTED = f"process_start_time_seconds{{{SERVER}}}"
 ROW_SLOTS = f"dragoman_row_slots{{{MODEL}}}"
@@ -79,7 +80,11 @@ CASES: dict[str, tuple[Series, Series]] = {
         {OK: "0+54x60", INTERNAL: "0+6x60"},
         {OK: "0+58x60", INTERNAL: "0+2x60", INVALID: "0+20x60"},
     ),
-    "DragomanRefusing": ({REFUSED: "0+60x60"}, {REFUSED: "0+2x60", MISTAKEN: "0+60x60"}),
+    # Neither reason is frequent enough by itself.
+    "DragomanRefusing": (
+        {REFUSED: "0+4x60", UNREACHABLE: "0+4x60"},
+        {REFUSED: "0+2x60", MISTAKEN: "0+60x60"},
+    ),
     "DragomanSlow": (latency(le5=90, le10=100), latency(le5=100)),
     "DragomanQueueWait": (queue_wait(le1=90, le5=100), queue_wait(le1=100)),
     "DragomanQueueFilling": (waiting(900), waiting(600)),
