@@ -26,7 +26,6 @@ from dragoman_model.plan import (
     ForcedDecode,
     PhaseStats,
     Plan,
-    ScoreOutput,
     Sequence,
 )
 from dragoman_model.search import log_probabilities
@@ -66,11 +65,10 @@ class RunningBatch:
         failed: list[FailedSentence] = []
         prefill = self._prefill(plan.admit, failed) if plan.admit else None
         attentions = self._attend_all(plan.attend, failed)
-        scores, scoring = self._score(plan.score, failed) if plan.score else ([], None)
         groups = [group for (_, _, lane), group in self._groups.items() if lane not in plan.hold]
         finished, decode = self._step(groups, failed) if groups else ([], None)
         progress = [one for group in groups for one in group.progress()]
-        return BatchOutput(finished, attentions, prefill, decode, failed, scores, scoring, progress)
+        return BatchOutput(finished, attentions, prefill, decode, failed, progress)
 
     def clear(self) -> None:
         """Forgets every row, as after a failed run."""
@@ -165,7 +163,8 @@ class RunningBatch:
         wants_decoder = AttentionKind.DECODER_SELF in forced.kinds
         scores = tuple(log_probabilities(logits, target_ids)[0].tolist())
         if self._model.is_exact_by_row:  # so is then the score
-            scores = self._score_together([forced])[0].log_probabilities
+            (by_step,) = self._model.score([forced.source_ids], [forced.target_ids])
+            scores = tuple(log_probabilities(by_step, target_ids[0]).tolist())
         return AttentionOutput(
             forced.id,
             _stacked(record.cross),
@@ -173,46 +172,6 @@ class RunningBatch:
             encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
             decoder_self=_stacked(record.decoder_self) if wants_decoder else None,
         )
-
-    def _score(
-        self, forced: SequenceOf[ForcedDecode], failed: list[FailedSentence]
-    ) -> tuple[list[ScoreOutput], PhaseStats | None]:
-        started = time.perf_counter()
-        try:
-            scores = self._score_together(forced)
-        except Exception as error:
-            failed += [FailedSentence(one.id, error) for one in forced]
-            return [], None
-        real = sum(len(one.source_ids) + len(one.target_ids) for one in forced)
-        longest = max(len(one.source_ids) for one in forced) + max(len(one.target_ids) for one in forced)
-        padding = len(forced) * longest - real
-        return scores, PhaseStats(time.perf_counter() - started, len(forced), real, padding)
-
-    def _score_together(self, forced: SequenceOf[ForcedDecode]) -> list[ScoreOutput]:
-        device, config = self._transformer.device, self._config
-        if self._model.is_exact_by_row:
-            # Whole sequences would be rounded otherwise than the steps that wrote them.
-            by_step = self._model.score(
-                [one.source_ids for one in forced], [one.target_ids for one in forced]
-            )
-            return [
-                ScoreOutput(one.id, tuple(log_probabilities(rows, torch.tensor(one.target_ids)).tolist()))
-                for one, rows in zip(forced, by_step, strict=True)
-            ]
-        src_ids = pad_ids([one.source_ids for one in forced], config.pad_id).to(device)
-        read_ids = [(config.decoder_start_id, *one.target_ids[:-1]) for one in forced]
-        src_mask = self._transformer.source_mask(src_ids)
-        memory = self._transformer.encode(src_ids, src_mask)
-        states = self._transformer.decode_states(
-            pad_ids(read_ids, config.pad_id).to(device), memory, src_mask
-        )  # (B, T, D)
-        scores = []
-        for one, written in zip(forced, states, strict=True):
-            # One by one, so that the logits of all never stand in memory together, nor those of padding at all.
-            target_ids = torch.tensor(one.target_ids, device=device)
-            logits = self._transformer.project(written[: len(target_ids)])
-            scores.append(ScoreOutput(one.id, tuple(log_probabilities(logits, target_ids).tolist())))
-        return scores
 
 
 def _stacked(layers: SequenceOf[Tensor]) -> Tensor:

@@ -33,7 +33,8 @@ class Sequence:
         max_length: Target tokens at most, without end-of-sentence; at most the model's ``max_target_length`` - 1. It
             counts, and ``options.max_length`` doesn't.
         options: How to search.
-        prefix_ids: Target tokens that every hypothesis starts with, fewer than ``max_length``.
+        prefix_ids: Target tokens that every hypothesis starts with, at most ``max_length``. With end-of-sentence last they are
+            all of the translation, which then is only scored.
         lane: Sentences of one lane can be held while those of another go on.
         report_progress: Each step says how much of the translation is sure by then.
     """
@@ -49,7 +50,7 @@ class Sequence:
 
 @dataclass(frozen=True, kw_only=True)
 class ForcedDecode:
-    """A translation whose attention or score is wanted.
+    """A translation whose attention is wanted.
 
     Attributes:
         id: Names it in the output.
@@ -72,14 +73,12 @@ class Plan:
         remove: Sentences to drop first, by id; unknown ids are passed over, since one may have finished meanwhile.
         admit: Sentences to prefill; they take part in this call's step.
         attend: Translations whose attention is wanted.
-        score: Translations whose score is wanted.
         hold: Lanes whose sentences stand still: they keep their rows and take no part in this call's step.
     """
 
     remove: tuple[int, ...] = ()
     admit: tuple[Sequence, ...] = ()
     attend: tuple[ForcedDecode, ...] = ()
-    score: tuple[ForcedDecode, ...] = ()
     hold: frozenset[int] = frozenset()
 
 
@@ -174,19 +173,6 @@ class FailedSentence:
 
 
 @dataclass(frozen=True)
-class ScoreOutput:
-    """Score of a `ForcedDecode`.
-
-    Attributes:
-        id: The request's.
-        log_probabilities: Of each target token.
-    """
-
-    id: int
-    log_probabilities: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class PhaseStats:
     """What a phase of a call cost.
 
@@ -212,6 +198,4 @@ class BatchOutput:
     prefill: PhaseStats | None
     decode: PhaseStats | None
     failed: list[FailedSentence] = field(default_factory=list)
-    scores: list[ScoreOutput] = field(default_factory=list)
-    scoring: PhaseStats | None = None
     progress: list[Progress] = field(default_factory=list)

@@ -13,7 +13,7 @@ from dragoman_server.errors import (
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import Call
-from dragoman_server.sentences import CallState, Lane, Sentence, prefill_length, rows_of
+from dragoman_server.sentences import CallState, Lane, Sentence, rows_of
 from dragoman_server.speed import Speed
 
 # A full queue of short sentences is worked off in about the first; beyond the second a caller had better look again.
@@ -39,7 +39,7 @@ class _Lane:
 
 
 class _Prefill:
-    """What is encoded or scored in one step, padded."""
+    """What is encoded in one step, as one padded matrix."""
 
     def __init__(self, limits: SchedulerLimits, speed: Speed) -> None:
         self._max_tokens: float = limits.max_prefill_tokens
@@ -50,7 +50,7 @@ class _Prefill:
 
     def takes(self, sentence: Sentence) -> bool:
         """Adds one more sentence, unless it is too much beside those that it holds."""
-        longest = max(self._longest, prefill_length(sentence.work))
+        longest = max(self._longest, len(sentence.work.source_ids))
         if self._count and (self._count + 1) * longest > self._max_tokens:
             return False
         self._count, self._longest = self._count + 1, longest
@@ -213,11 +213,7 @@ class Admission:
     def _fits(self, lane: _Lane) -> bool:
         num_rows = lane.queue.peek().num_rows
         # Even a lane that has none yet may take rows beyond its own: a wide sentence must get its turn.
-        return (
-            num_rows == 0
-            or num_rows <= self._room(lane)
-            or (lane.num_rows == 0 and num_rows <= self._num_free)
-        )
+        return num_rows <= self._room(lane) or (lane.num_rows == 0 and num_rows <= self._num_free)
 
     def _should_hold_back(self, lane: _Lane) -> bool:
         # With more waiting than fits, single sentences would join at nearly every step, each with an encoder pass of

@@ -153,9 +153,7 @@ class ModelMetrics:
 
     def observe_step(self, output: BatchOutput) -> None:
         """Records the model passes of one step."""
-        # Scoring, too, puts whole sequences through the model at once.
-        passes = (("prefill", output.prefill), ("prefill", output.scoring), ("decode", output.decode))
-        for phase, stats in passes:
+        for phase, stats in (("prefill", output.prefill), ("decode", output.decode)):
             if stats is not None:
                 self._step_seconds[phase].observe(stats.seconds)
                 self._step_tokens[phase, "real"].inc(stats.real_tokens)

@@ -95,12 +95,14 @@ class Decode:
         max_length: Target tokens at most, without end-of-sentence.
         options: How to search.
         prefix_ids: Target tokens that its translation starts with.
+        is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
     """
 
     source_ids: tuple[int, ...]
     max_length: int
     options: DecodingOptions = _GREEDY
     prefix_ids: tuple[int, ...] = ()
+    is_given: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +120,7 @@ class Attend:
     kinds: frozenset[AttentionKind] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """One sentence and its translation, whose probability is wanted; both end with end-of-sentence."""
-
-    source_ids: tuple[int, ...]
-    target_ids: tuple[int, ...]
-
-
-Work: TypeAlias = Decode | Attend | Score
+Work: TypeAlias = Decode | Attend
 
 
 @dataclass(frozen=True, kw_only=True)

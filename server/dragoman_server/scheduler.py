@@ -17,14 +17,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dragoman_model.plan import BatchOutput, FailedSentence, ForcedDecode, Plan, Sequence
+from dragoman_model.plan import BatchOutput, FailedSentence, FinishedSentence, ForcedDecode, Plan, Sequence
 from dragoman_server.admission import Admission
 from dragoman_server.errors import CallError, DeadlineError, InternalError, QueueFullError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
-from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Score
+from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Work
 from dragoman_server.sentences import CallState, Lane, Result, Sentence, SentenceProgress, lane_of, rows_of
 from dragoman_server.speed import Speed
 from dragoman_server.turns import BulkTurns
@@ -63,7 +63,7 @@ class Scheduler:
         self._running: dict[int, Sentence] = {}
         self._first_step: list[Sentence] = []  # those whose first step is on its way
         self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
-        self._forced: dict[int, Sentence] = {}  # whose attention or score is on its way
+        self._attending: dict[int, Sentence] = {}  # whose attention is on its way
         self._abandoned: set[int] = set()  # sentences of ended calls that the batch still holds
         self._outcomes: list[Outcome] = []
         self._progress: list[SentenceProgress] = []
@@ -123,7 +123,7 @@ class Scheduler:
 
     def fail_running(self, error: CallError) -> None:
         """Ends every call that has a sentence in the batch, which must have been cleared."""
-        in_batch = (*self._running.values(), *self._forced.values())
+        in_batch = (*self._running.values(), *self._attending.values())
         for state in {id(sentence.state): sentence.state for sentence in in_batch}.values():
             self._drop(state, "error", error)
         self._abandoned.clear()
@@ -143,16 +143,12 @@ class Scheduler:
         admit = tuple(
             self._start(sentence, sentence.work) for sentence in joining if isinstance(sentence.work, Decode)
         )
-        score = tuple(
-            self._force(sentence, sentence.work) for sentence in joining if isinstance(sentence.work, Score)
-        )
         holds_bulk = not is_bulk_due and self._admission.lane_rows(Lane.INTERACTIVE) > 0
         hold = frozenset({Lane.BULK.value} if holds_bulk else ())
         self._in_step = {lane for lane in Lane if lane not in hold and self._admission.lane_rows(lane)}
-        self._in_step |= {sentence.state.lane for sentence in joining}
         attend = tuple(self._attend())
         self._set_gauges()
-        return Plan(admit=admit, remove=remove, attend=attend, score=score, hold=hold)
+        return Plan(admit=admit, remove=remove, attend=attend, hold=hold)
 
     def update(self, output: BatchOutput) -> None:
         """Takes what ended in a step; sentences that did have left their rows."""
@@ -172,15 +168,14 @@ class Scheduler:
             ended = self._leave(finished.id)
             if ended is not None:
                 self._report(ended, finished.best.token_ids, is_complete=True)
-                self._metrics.observe_sentence(finished, len(ended.work.source_ids))
+                self._observe_sentence(ended.work, finished)
                 self._speed.observe_sentence(len(finished.best.token_ids))
                 self._finish(ended, finished)
-        for kind, forced in (("attention", output.attentions), ("score", output.scores)):
-            for result in forced:
-                ended = self._forced.pop(result.id, None)
-                if ended is not None:
-                    self._metrics.count_sentences(kind)
-                    self._finish(ended, result)
+        for attention in output.attentions:
+            ended = self._attending.pop(attention.id, None)
+            if ended is not None:
+                self._metrics.count_sentences("attention")
+                self._finish(ended, attention)
         for failed in output.failed:
             self._fail(failed)
         self._set_gauges()
@@ -203,7 +198,8 @@ class Scheduler:
             self._progress.append(SentenceProgress(call, index, token_ids, is_complete))
 
     def _start(self, sentence: Sentence, work: Decode) -> Sequence:
-        if sentence.state.call.stream is None:  # nobody waits for one item's first token
+        # Nobody waits for the first token of a stream's item, or of what is only scored.
+        if sentence.state.call.stream is None and not work.is_given:
             self._first_step.append(sentence)
         return Sequence(
             id=self._enter(sentence, self._running),
@@ -220,16 +216,16 @@ class Scheduler:
         while self._waiting_attention and len(attend) < self.limits.max_attends_per_step:
             sentence = self._waiting_attention.pop()
             assert isinstance(sentence.work, Attend)
-            attend.append(self._force(sentence, sentence.work))
+            attend.append(self._enter_attention(sentence, sentence.work))
         return attend
 
-    def _force(self, sentence: Sentence, work: Attend | Score) -> ForcedDecode:
-        sentence_id = self._enter(sentence, self._forced)
+    def _enter_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:
+        sentence_id = self._enter(sentence, self._attending)
         return ForcedDecode(
             id=sentence_id,
             source_ids=work.source_ids,
             target_ids=work.target_ids,
-            kinds=work.kinds if isinstance(work, Attend) else frozenset(),
+            kinds=work.kinds,
         )
 
     def _enter(self, sentence: Sentence, group: dict[int, Sentence]) -> int:
@@ -277,7 +273,7 @@ class Scheduler:
 
     def _fail(self, failed: FailedSentence) -> None:
         """Ends the one call whose sentence raised an error; the other calls never notice."""
-        sentence = self._leave(failed.id) or self._forced.pop(failed.id, None)
+        sentence = self._leave(failed.id) or self._attending.pop(failed.id, None)
         if sentence is None or sentence.state.call.id not in self._calls:
             return
         log_event(
@@ -297,7 +293,7 @@ class Scheduler:
         for sentence_id in list(state.running):
             if self._leave(sentence_id) is not None:
                 self._abandoned.add(sentence_id)
-            self._forced.pop(sentence_id, None)
+            self._attending.pop(sentence_id, None)
         self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
         self._metrics.count_sentences(reason, state.remaining)
         if error is not None:
@@ -310,6 +306,12 @@ class Scheduler:
             raise QueueFullError(
                 f"the queue is full: {waiting} sentences wait for their attention, at most {max_size} may"
             )
+
+    def _observe_sentence(self, work: Work, finished: FinishedSentence) -> None:
+        if isinstance(work, Decode) and work.is_given:
+            self._metrics.count_sentences("score")
+        else:
+            self._metrics.observe_sentence(finished, len(work.source_ids))
 
     def _observe(self, output: BatchOutput) -> None:
         self._metrics.observe_step(output)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from dragoman_model.plan import AttentionOutput, FinishedSentence, ScoreOutput
+from dragoman_model.plan import AttentionOutput, FinishedSentence
 from dragoman_server.limits import SchedulerLimits
-from dragoman_server.request import Call, Decode, Score, Work
+from dragoman_server.request import Call, Decode, Work
 
-Result = FinishedSentence | AttentionOutput | ScoreOutput
+Result = FinishedSentence | AttentionOutput
 
 
 class Lane(enum.IntEnum):
@@ -82,17 +82,10 @@ def lane_of(call: Call, limits: SchedulerLimits) -> Lane:
     """Returns the lane of a call: bulk are the items of a stream, and several sentences that take much together."""
     if call.stream is not None:
         return Lane.BULK
-    is_small = (
-        len(call.work) == 1 or sum(max(1, rows_of(work)) for work in call.work) <= limits.num_reserved_rows
-    )
+    is_small = len(call.work) == 1 or sum(map(rows_of, call.work)) <= limits.num_reserved_rows
     return Lane.INTERACTIVE if is_small else Lane.BULK
 
 
 def rows_of(work: Work) -> int:
-    """Returns the rows of the batch that a sentence takes; attention and scores are made in one pass, without any."""
+    """Returns the rows of the batch that a sentence takes; attention is made in one pass, without any."""
     return work.options.num_rows if isinstance(work, Decode) else 0
-
-
-def prefill_length(work: Work) -> int:
-    """Returns the tokens that go through the model before the first step, or instead of any."""
-    return len(work.source_ids) + (len(work.target_ids) if isinstance(work, Score) else 0)

@@ -59,11 +59,10 @@ class Speed:
 
     def observe(self, output: BatchOutput) -> None:
         """Takes what a step took."""
-        for stats in (output.prefill, output.scoring):
-            if stats is not None:
-                self._prefill_token_seconds.add(
-                    stats.seconds / max(1, stats.real_tokens + stats.padding_tokens)
-                )
+        prefill = output.prefill
+        if prefill is not None:
+            num_tokens = prefill.real_tokens + prefill.padding_tokens
+            self._prefill_token_seconds.add(prefill.seconds / max(1, num_tokens))
         if output.decode is not None:
             self._step_seconds.add(step_seconds(output))
 
@@ -81,5 +80,5 @@ class Speed:
 
 def step_seconds(output: BatchOutput) -> float:
     """Returns what all passes of a step took."""
-    passes = (output.prefill, output.scoring, output.decode)
+    passes = (output.prefill, output.decode)
     return sum(stats.seconds for stats in passes if stats is not None)

@@ -22,7 +22,7 @@ def held(server: RunningServer) -> dict[str, int]:
         "rows": scheduler._admission.num_rows,
         "waiting": scheduler._admission.num_waiting,
         "calls": len(scheduler._calls),
-        "sentences": len(scheduler._running) + len(scheduler._forced) + len(scheduler._abandoned),
+        "sentences": len(scheduler._running) + len(scheduler._attending) + len(scheduler._abandoned),
         "futures": len(engine._futures) + len(engine._listeners),
         "places": engine._num_held,
         "handlers": server.app.interceptor._running,

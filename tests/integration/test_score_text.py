@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import pytest
+from benchmarks.textbook import log_softmax, uncached_logits
 
 from dragoman.v1 import ScoreTextRequest, TranslateTextRequest
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
-from dragoman_model.options import DecodingOptions
-from dragoman_model.plan import BatchOutput, Plan, Sequence
+from dragoman_model.plan import BatchOutput, Plan
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until, violations
 
 PAIRS = [
@@ -27,9 +27,10 @@ def items(*pairs: tuple[str, str]) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-async def test_scores_are_those_of_the_translations(beam_size: int):
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+async def test_scores_are_those_of_the_translations(precision: str, beam_size: int):
     """With the bundled model, since random weights seldom write a text as the tokenizer would cut it."""
-    model = load_model(BUNDLED_MODEL, device="cpu", precision="float32")
+    model = load_model(BUNDLED_MODEL, device="cpu", precision=precision)
     async with serving(model, http="") as server:
         made = await server.stub.TranslateText(
             TranslateTextRequest(
@@ -65,42 +66,42 @@ async def test_any_translation_gets_the_score_that_forcing_it_gives(
     assert "".join(PAIRS[0][1][token.span.start : token.span.end] for token in spoken) == "Ersingt!"
 
 
-def forced(model: LoadedModel, text: str, target_ids: tuple[int, ...]) -> tuple[float, ...]:
-    """Returns the log-probabilities of a translation that is forced through the running batch, step by step."""
-    batch = RunningBatch(model.transformer)
-    options = DecodingOptions(max_length=len(target_ids))
-    sequence = Sequence(
-        id=0,
-        source_ids=tuple(model.tokenizer.encode(text)),
-        max_length=len(target_ids),
-        options=options,
-        prefix_ids=target_ids,
-    )
-    finished = batch.run(Plan(admit=(sequence,))).finished
-    while not finished:
-        finished = batch.run(Plan()).finished
-    assert finished[0].best.token_ids == target_ids
-    return finished[0].best.log_probabilities
+def forced(model: LoadedModel, text: str, target_ids: tuple[int, ...]) -> list[float]:
+    """Returns the log-probabilities of a translation's tokens, each from logits that were computed for it alone."""
+    logits = uncached_logits(model.transformer, model.tokenizer.encode(text))
+    return [
+        log_softmax(logits(list(target_ids[:length])))[token_id] for length, token_id in enumerate(target_ids)
+    ]
 
 
-async def test_scoring_counts_as_work_and_takes_no_row(server: RunningServer):
+async def test_scoring_counts_as_work_but_not_as_translating(server: RunningServer):
     await server.stub.ScoreText(ScoreTextRequest(items=items(*PAIRS)))
     assert server.value("dragoman_sentences_total", model="en-de", finish_reason="score") == len(PAIRS)
-    assert server.value("dragoman_step_rows_count", model="en-de") == 0
-    assert server.value("dragoman_step_seconds_count", model="en-de", phase="prefill") >= 1
+    assert server.value("dragoman_step_rows_count", model="en-de") > 0
+    assert server.value("dragoman_target_tokens_total", model="en-de") == 0
     labels = {"method": "ScoreText", "model": "en-de", "code": "OK"}
     assert server.value("dragoman_requests_total", **labels) == 1
 
 
-async def test_scores_come_while_every_row_is_taken(model: LoadedModel):
-    async with serving(model, max_batch_size=1) as server:
-        long = TranslateTextRequest(texts=["He sings!"] * 2, options={"min_decoding_length": 250})
-        running = server.stub.TranslateText(long)
-        await until(lambda: server.value("dragoman_running_rows", model="en-de") > 0)
-        scored = server.stub.ScoreText(ScoreTextRequest(items=items(*PAIRS)))
-        assert len((await scored).scores) == len(PAIRS)
-        assert not running.done()
-        running.cancel()
+async def test_scores_do_not_depend_on_what_runs_beside_them(server: RunningServer):
+    alone = await server.stub.ScoreText(ScoreTextRequest(items=items(*PAIRS)))
+    long = TranslateTextRequest(texts=SENTENCES, options={"min_decoding_length": 60, "beam_size": 3})
+    running = server.stub.TranslateText(long)
+    await until(lambda: server.value("dragoman_running_rows", model="en-de") > 0)
+    beside = await server.stub.ScoreText(ScoreTextRequest(items=items(*PAIRS)))
+    for one, other in zip(alone.scores, beside.scores, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+    await running
+
+
+@pytest.mark.parametrize("length", [255, 256])
+async def test_the_longest_translation_can_be_scored(server: RunningServer, model: LoadedModel, length: int):
+    piece = next(
+        word for word in ("das", "ein", "Haus") if len(model.tokenizer.encode_target(f"{word} " * 9)) == 10
+    )
+    translation = " ".join([piece] * (length - 1))
+    response = await server.stub.ScoreText(ScoreTextRequest(items=items(("He sings!", translation))))
+    assert len(response.scores[0].tokens) == length
 
 
 @pytest.mark.parametrize(

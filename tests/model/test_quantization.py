@@ -140,11 +140,11 @@ def test_scores_are_those_of_the_translation_to_the_last_bit(bundled_model):
     sources = make_sources(bundled_model, 9)
     sequences = [Sequence(id=i, source_ids=source, max_length=20) for i, source in enumerate(sources)]
     written = decode(bundled_model, sequences, rng=random.Random(2))
-    forced = tuple(
-        ForcedDecode(id=i, source_ids=sources[i], target_ids=written[i][0].token_ids) for i in range(9)
-    )
-    for score in RunningBatch(bundled_model.transformer).run(Plan(score=forced)).scores:
-        assert score.log_probabilities == written[score.id][0].log_probabilities
+    forced = [
+        Sequence(id=i, source_ids=source, max_length=20, prefix_ids=written[i][0].token_ids)
+        for i, source in enumerate(sources)
+    ]
+    assert decode(bundled_model, forced, rng=random.Random(3)) == written
 
 
 def test_logits_are_close_to_those_in_float32(tiny_model, int8_model, sources):

@@ -18,7 +18,6 @@ from dragoman_model.plan import (
     PhaseStats,
     Plan,
     Progress,
-    ScoreOutput,
     Sequence,
 )
 
@@ -27,7 +26,7 @@ EOS = 2
 
 @dataclass
 class FakeBatch:
-    """Repeats each source, end-of-sentence included; every log-probability is -0.5, all hypotheses are the same.
+    """Repeats each source, end-of-sentence included, or its prefix; every log-probability is -0.5, all hypotheses are the same.
 
     Attributes:
         plans: What it was asked to do, in order.
@@ -78,14 +77,12 @@ class FakeBatch:
         prefill = PhaseStats(1e-5 * real, len(plan.admit), real, 1) if plan.admit else None
         seconds = 0.001 + num_rows * self.row_seconds
         decode = PhaseStats(seconds, num_rows, num_rows, 0) if num_rows else None
-        scores = [ScoreOutput(one.id, (-0.5,) * len(one.target_ids)) for one in plan.score]
-        scoring = PhaseStats(0.001, len(scores), len(scores), 0) if scores else None
         progress = [
             Progress(row_id, self.rows[row_id][0].source_ids[: self.rows[row_id][1]])
             for row_id in in_step
             if row_id in self.rows and self.rows[row_id][0].report_progress
         ]
-        return BatchOutput(finished, attentions, prefill, decode, failed, scores, scoring, progress)
+        return BatchOutput(finished, attentions, prefill, decode, failed, progress)
 
     @property
     def num_rows(self) -> int:
@@ -96,7 +93,8 @@ class FakeBatch:
 
     def _advance(self, row_id: int) -> FinishedSentence | None:
         sequence, position = self.rows[row_id]
-        if sequence.source_ids[position] == EOS:
+        written = sequence.prefix_ids or sequence.source_ids
+        if written[position] == EOS:
             reason = FinishReason.EOS
         elif position + 1 == sequence.max_length:
             reason = FinishReason.LENGTH
@@ -104,7 +102,7 @@ class FakeBatch:
             self.rows[row_id] = (sequence, position + 1)
             return None
         del self.rows[row_id]
-        token_ids = sequence.source_ids[: position + 1]
+        token_ids = written[: position + 1]
         hypothesis = Hypothesis(token_ids, (-0.5,) * len(token_ids), reason)
         return FinishedSentence(row_id, (hypothesis,) * sequence.options.num_hypotheses)
 

@@ -451,7 +451,7 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
     held = (
         scheduler._calls,
         scheduler._running,
-        scheduler._forced,
+        scheduler._attending,
         scheduler._abandoned,
         scheduler._first_step,
     )

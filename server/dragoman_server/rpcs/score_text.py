@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dragoman.v1 import Score as ScoreMessage
 from dragoman.v1 import ScoreTextRequest, ScoreTextResponse, TokenScore
-from dragoman_model.plan import ScoreOutput
+from dragoman_model.plan import FinishedSentence
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import FieldViolation, InvalidArgumentError
 from dragoman_server.messages import span_message
-from dragoman_server.request import Score, ScoreRequest
+from dragoman_server.request import Decode, ScoreRequest
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
     check_size,
+    decode,
     given_target,
-    new_call,
     off_loop,
     prepare_text,
 )
@@ -30,19 +30,18 @@ async def score_text(backend: Backend, request: ScoreTextRequest, context: Conte
     check_size("items", len(asked.texts), served)
     with served.engine.hold_room(len(asked.texts)):
         work = await off_loop(num_characters, lambda: _score_work(served, asked))
-    results = await served.engine.submit(new_call(work, served, context))
+    results = await decode(served, work, context)
     scores = await off_loop(
         num_characters,
         lambda: [
             _score_message(served, translation, result)
             for translation, result in zip(asked.translations, results, strict=True)
-            if isinstance(result, ScoreOutput)
         ],
     )
     return ScoreTextResponse(scores=scores, model=served.name, model_digest=served.model.digest)
 
 
-def _score_work(served: ServedModel, asked: ScoreRequest) -> list[Score]:
+def _score_work(served: ServedModel, asked: ScoreRequest) -> list[Decode]:
     work = []
     for index, (text, translation) in enumerate(zip(asked.texts, asked.translations, strict=True)):
         prepared = prepare_text(served, f"items[{index}].text", text, split=False)
@@ -50,18 +49,26 @@ def _score_work(served: ServedModel, asked: ScoreRequest) -> list[Score]:
             violation = FieldViolation(f"items[{index}].text", "blank; there is nothing to translate")
             raise InvalidArgumentError(violations=[violation])
         target_ids = given_target(served, f"items[{index}].translation", translation)
-        work.append(Score(source_ids=prepared.source_ids[0], target_ids=target_ids))
+        work.append(
+            Decode(
+                source_ids=prepared.source_ids[0],
+                max_length=len(target_ids),
+                prefix_ids=target_ids,
+                is_given=True,
+            )
+        )
     return work
 
 
-def _score_message(served: ServedModel, translation: str, output: ScoreOutput) -> ScoreMessage:
+def _score_message(served: ServedModel, translation: str, result: FinishedSentence) -> ScoreMessage:
     pieces = served.model.tokenizer.given_target_pieces(translation)
-    score = sum(output.log_probabilities)
+    log_probabilities = result.best.log_probabilities
+    score = sum(log_probabilities)
     return ScoreMessage(
         score=score,
         normalized_score=score / len(pieces),
         tokens=[
             TokenScore(piece=piece.text, log_probability=log_probability, span=span_message(piece.span))
-            for piece, log_probability in zip(pieces, output.log_probabilities, strict=True)
+            for piece, log_probability in zip(pieces, log_probabilities, strict=True)
         ],
     )
