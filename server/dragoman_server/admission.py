@@ -107,6 +107,18 @@ class Admission:
                 retry_seconds=self._retry_seconds(),
             )
 
+    def check_attention_room(self, waiting: int, count: int) -> None:
+        """Refuses ``count`` sentences whose attention is wanted where they don't all fit beside those that wait.
+
+        Raises:
+            QueueFullError: They don't.
+        """
+        max_size = self._limits.max_attention_queue_size
+        if waiting + count > max_size:
+            raise QueueFullError(
+                f"the queue is full: {waiting} sentences wait for their attention, at most {max_size} may"
+            )
+
     def check_widths(self, call: Call) -> None:
         """Refuses a call with a sentence that not even an empty batch would hold.
 

@@ -27,12 +27,12 @@ from dragoman_server.config import ServerConfig, split_address
 from dragoman_server.cpus import available_cpus, default_num_threads
 from dragoman_server.doorway import Doorway
 from dragoman_server.engine import Engine
-from dragoman_server.errors import AddressError, DrainingError, ModelError, QueueFullError
+from dragoman_server.errors import AddressError, DrainingError, ModelError
 from dragoman_server.health import SERVICE_NAME, Health
 from dragoman_server.interceptors import CallInterceptor
 from dragoman_server.limits import CallLimits, SchedulerLimits
 from dragoman_server.logs import log_event
-from dragoman_server.metrics import UNKNOWN_MODEL, Metrics
+from dragoman_server.metrics import Metrics
 from dragoman_server.monitoring import MonitoringServer
 from dragoman_server.scheduler import Scheduler
 from dragoman_server.service import TranslationService
@@ -65,8 +65,7 @@ class App:
         self._catalogue = Catalogue([self._serve(model, metrics, num_threads) for model in models])
         self.health = Health(self._catalogue)
         self.interceptor = CallInterceptor(metrics)
-        label = models[0].name if len(models) == 1 else UNKNOWN_MODEL
-        self._doorway = Doorway(metrics, label, self._find_refusal)
+        self._doorway = Doorway(metrics, self._catalogue, lambda: not self.interceptor.is_draining)
         self.grpc_address = ""
         self.http_address = "off"
 
@@ -150,13 +149,6 @@ class App:
             digest=model.digest,
         )
         return ServedModel(model, engine, model_metrics)
-
-    def _find_refusal(self) -> QueueFullError | None:
-        """Returns why no model takes a sentence more; None while one does, and where there is another reason to refuse."""
-        if self.interceptor.is_draining:
-            return None
-        refusals = [served.engine.find_refusal() for served in self._catalogue.models]
-        return refusals[0] if all(refusals) else None
 
     def _on_engine_failure(self) -> None:
         self._refreshing = asyncio.ensure_future(self.health.refresh())

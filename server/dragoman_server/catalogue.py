@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_server.engine import Engine
-from dragoman_server.errors import FieldViolation, InvalidArgumentError, NotFoundError
+from dragoman_server.errors import FieldViolation, InvalidArgumentError, NotFoundError, QueueFullError
 from dragoman_server.languages import fallbacks
 from dragoman_server.metrics import UNKNOWN_MODEL, ModelMetrics
 from dragoman_server.request import ModelChoice
@@ -52,6 +52,15 @@ class Catalogue:
     def label(self, name: str) -> str:
         """Returns a metric label for a name that a caller sent."""
         return name if name in self._by_name else UNKNOWN_MODEL
+
+    def find_refusal(self) -> QueueFullError | None:
+        """Returns why no model has room for a single sentence, or None while one has."""
+        error = None
+        for served in self.models:
+            error = served.engine.find_refusal()
+            if error is None:
+                break
+        return error
 
     def select(self, choice: ModelChoice) -> ServedModel:
         """Returns the model that a caller asks for.

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 
+from dragoman_server.catalogue import Catalogue
 from dragoman_server.errors import CallError
 from dragoman_server.interceptors import (
     SERVICE_PREFIX,
@@ -21,7 +22,7 @@ from dragoman_server.interceptors import (
     trailing_metadata,
 )
 from dragoman_server.logs import log_event
-from dragoman_server.metrics import Metrics
+from dragoman_server.metrics import UNKNOWN_MODEL, Metrics
 from dragoman_server.statuses import ANSWERS, status_message
 
 logger = logging.getLogger(__name__)
@@ -35,14 +36,15 @@ class Doorway(grpc.aio.ServerInterceptor):
 
     Args:
         metrics: Where refusals are counted.
-        model: Label of the model that they are counted for.
-        find_refusal: Returns why no call can be let in, or None while one may.
+        catalogue: The served models.
+        is_open: Says whether calls are let in at all; where not, another one says why.
     """
 
-    def __init__(self, metrics: Metrics, model: str, find_refusal: Callable[[], CallError | None]) -> None:
+    def __init__(self, metrics: Metrics, catalogue: Catalogue, is_open: Callable[[], bool]) -> None:
         self._metrics = metrics
-        self._model = model
-        self._find_refusal = find_refusal
+        self._catalogue = catalogue
+        self._is_open = is_open
+        self._model = catalogue.models[0].name if len(catalogue.models) == 1 else UNKNOWN_MODEL
         self._methods = {f"{SERVICE_PREFIX}TranslationService/{name}": name for name in QUEUED_METHODS}
 
     async def intercept_service(
@@ -52,10 +54,11 @@ class Doorway(grpc.aio.ServerInterceptor):
     ) -> MethodHandler | None:
         """Passes a call on, or ends it."""
         name = self._methods.get(handler_call_details.method)
-        error = None if name is None else self._find_refusal()
-        if name is None or error is None:
-            return await continuation(handler_call_details)
-        return self._refusing(name, error)
+        if name is not None and self._is_open():
+            error = self._catalogue.find_refusal()
+            if error is not None:
+                return self._refusing(name, error)
+        return await continuation(handler_call_details)
 
     def _refusing(self, name: str, error: CallError) -> MethodHandler:
         arrived = time.monotonic()

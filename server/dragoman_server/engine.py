@@ -20,8 +20,8 @@ from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.errors import CallError, InternalError, QueueFullError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
-from dragoman_server.scheduler import Outcome, Scheduler
-from dragoman_server.sentences import Result, SentenceProgress
+from dragoman_server.scheduler import Scheduler
+from dragoman_server.sentences import Outcome, Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 

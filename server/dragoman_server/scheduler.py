@@ -11,34 +11,33 @@ Nothing here waits, locks or reads the time by itself, so that a test walks thro
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dragoman_model.plan import BatchOutput, FailedSentence, FinishedSentence, ForcedDecode, Plan, Sequence
 from dragoman_server.admission import Admission
-from dragoman_server.errors import CallError, DeadlineError, InternalError, QueueFullError
+from dragoman_server.deadlines import Deadlines
+from dragoman_server.errors import CallError, DeadlineError, InternalError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Work
-from dragoman_server.sentences import CallState, Lane, Result, Sentence, SentenceProgress, lane_of, rows_of
+from dragoman_server.sentences import (
+    CallState,
+    Lane,
+    Outcome,
+    Result,
+    Sentence,
+    SentenceProgress,
+    lane_of,
+    rows_of,
+)
 from dragoman_server.speed import Speed
 from dragoman_server.turns import BulkTurns
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a call ended: one result for each of its sentences, or an error."""
-
-    call: Call
-    results: tuple[Result, ...] = ()
-    error: CallError | None = None
 
 
 class Scheduler:
@@ -59,7 +58,7 @@ class Scheduler:
         self._bulk_turns = BulkTurns(limits.bulk_share)
         self._waiting_attention: WaitingQueue[Sentence] = WaitingQueue()
         self._calls: dict[int, CallState] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines(self._calls)
         self._running: dict[int, Sentence] = {}
         self._first_step: list[Sentence] = []  # those whose first step is on its way
         self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
@@ -102,7 +101,7 @@ class Scheduler:
         others = [sentence for sentence in sentences if not isinstance(sentence.work, Attend)]
         self._admission.check_widths(call)
         self._admission.check_room(len(others), lane)
-        self._check_attention_room(len(attends))
+        self._admission.check_attention_room(len(self._waiting_attention), len(attends))
         if call.deadline is not None:
             num_rows = sum(sentence.num_rows for sentence in others)
             self._admission.check_deadline(lane, num_rows, call.deadline - now)
@@ -110,7 +109,7 @@ class Scheduler:
         self._waiting_attention.add(state.caller, attends)
         self._calls[call.id] = state
         if call.deadline is not None:
-            self._add_deadline(call.deadline, call.id)
+            self._deadlines.add(call.deadline, call.id)
         self._set_gauges()
 
     def cancel(self, call_id: int) -> None:
@@ -135,7 +134,8 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         """Returns what the next step does: rows that leave, sentences that join or stand still, attention."""
-        self._expire()
+        for call_id in self._deadlines.pop_passed(self._clock()):
+            self._drop(self._calls[call_id], "deadline", DeadlineError())
         remove = tuple(sorted(self._abandoned))
         self._abandoned.clear()
         is_bulk_due = self._bulk_turns.is_due or not self._admission.has_any(Lane.INTERACTIVE)
@@ -247,21 +247,6 @@ class Scheduler:
             self._admission.leave(sentence)
         return sentence
 
-    def _add_deadline(self, deadline: float, call_id: int) -> None:
-        heapq.heappush(self._deadlines, (deadline, call_id))
-        # Calls end long before their deadlines; what they leave here must not pile up.
-        if len(self._deadlines) > 2 * len(self._calls) + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._calls]
-            heapq.heapify(self._deadlines)
-
-    def _expire(self) -> None:
-        now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, call_id = heapq.heappop(self._deadlines)
-            state = self._calls.get(call_id)
-            if state is not None:
-                self._drop(state, "deadline", DeadlineError())
-
     def _finish(self, ended: Sentence, result: Result) -> None:
         state = ended.state
         state.results[ended.index] = result
@@ -299,13 +284,6 @@ class Scheduler:
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
         self._set_gauges()
-
-    def _check_attention_room(self, count: int) -> None:
-        waiting, max_size = len(self._waiting_attention), self.limits.max_attention_queue_size
-        if waiting + count > max_size:
-            raise QueueFullError(
-                f"the queue is full: {waiting} sentences wait for their attention, at most {max_size} may"
-            )
 
     def _observe_sentence(self, work: Work, finished: FinishedSentence) -> None:
         if isinstance(work, Decode) and work.is_given:

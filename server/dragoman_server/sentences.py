@@ -1,4 +1,4 @@
-"""What the scheduler knows of a call and of each of its sentences."""
+"""What the scheduler knows of a call and of each of its sentences, and what it says of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from dragoman_model.plan import AttentionOutput, FinishedSentence
+from dragoman_server.errors import CallError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Call, Decode, Work
 
@@ -59,6 +60,15 @@ class Sentence:
     def work(self) -> Work:
         """What is to be done."""
         return self.state.call.work[self.index]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended: one result for each of its sentences, or an error."""
+
+    call: Call
+    results: tuple[Result, ...] = ()
+    error: CallError | None = None
 
 
 @dataclass(frozen=True)

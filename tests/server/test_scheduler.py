@@ -16,7 +16,8 @@ from dragoman_server.errors import DeadlineError, DeadlineUnreachableError, Inte
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Attend, Call, Decode, Work
-from dragoman_server.scheduler import Outcome, Scheduler
+from dragoman_server.scheduler import Scheduler
+from dragoman_server.sentences import Outcome
 from tests.server.fakes import EOS, FakeBatch, ManualClock
 
 
