@@ -68,10 +68,7 @@ def sum_columns(weights: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     Returns:
         (…, R, G); rows that sum to 1 still do where every column is in one group.
     """
-    sums = weights.new_zeros(*weights.shape[:-1], len(groups))
-    for index, columns in enumerate(groups):
-        sums[..., index] = weights[..., list(columns)].sum(-1)
-    return sums
+    return weights @ _members(groups, weights.size(-1), weights).T
 
 
 def average_rows(weights: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
@@ -86,10 +83,8 @@ def average_rows(weights: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     Returns:
         (…, G, C); rows that sum to 1 still do.
     """
-    means = weights.new_zeros(*weights.shape[:-2], len(groups), weights.size(-1))
-    for index, rows in enumerate(groups):
-        means[..., index, :] = weights[..., list(rows), :].mean(-2)
-    return means
+    members = _members(groups, weights.size(-2), weights)
+    return members / members.sum(-1, keepdim=True) @ weights
 
 
 def renormalise(weights: Tensor) -> Tensor:
@@ -132,3 +127,13 @@ def largest(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def quantise(weights: Tensor) -> Tensor:
     """Returns weights from 0 to 1 as uint8, round(255 · A): each is off by 1/510 at most."""
     return (weights * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def _members(groups: Sequence[Sequence[int]], size: int, like: Tensor) -> Tensor:
+    """Returns 1 where an index below ``size`` is in a group and 0 elsewhere, (G, size), in the dtype of ``like``."""
+    members = like.new_zeros(len(groups), size)
+    places = [(group, index) for group, indices in enumerate(groups) for index in indices]
+    if places:
+        rows, columns = zip(*places, strict=True)
+        members[list(rows), list(columns)] = 1
+    return members

@@ -161,14 +161,10 @@ class RunningBatch:
             torch.cat((start, target_ids[:, :-1]), dim=1), memory, src_mask, record
         )
         wants_decoder = AttentionKind.DECODER_SELF in forced.kinds
-        scores = tuple(log_probabilities(logits, target_ids)[0].tolist())
-        if self._model.is_exact_by_row:  # so is then the score
-            (by_step,) = self._model.score([forced.source_ids], [forced.target_ids])
-            scores = tuple(log_probabilities(by_step, target_ids[0]).tolist())
         return AttentionOutput(
             forced.id,
             _stacked(record.cross),
-            scores,
+            tuple(log_probabilities(logits, target_ids)[0].tolist()),
             encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
             decoder_self=_stacked(record.decoder_self) if wants_decoder else None,
         )

@@ -213,10 +213,14 @@ class Scheduler:
 
     def _attend(self) -> list[ForcedDecode]:
         attend: list[ForcedDecode] = []
+        num_tokens = 0
         while self._waiting_attention and len(attend) < self.limits.max_attends_per_step:
-            sentence = self._waiting_attention.pop()
-            assert isinstance(sentence.work, Attend)
-            attend.append(self._enter_attention(sentence, sentence.work))
+            work = self._waiting_attention.peek().work
+            assert isinstance(work, Attend)
+            num_tokens += len(work.source_ids) + len(work.target_ids)
+            if attend and num_tokens > self.limits.max_attend_tokens:
+                break
+            attend.append(self._enter_attention(self._waiting_attention.pop(), work))
         return attend
 
     def _enter_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:

@@ -13,6 +13,7 @@ from dragoman.v1 import (
     AttentionKind,
     DumpAttentionRequest,
     FinishReason,
+    ScoreTextRequest,
     TensorType,
     TranslateTextRequest,
 )
@@ -80,6 +81,15 @@ async def test_a_given_translation_is_echoed_with_its_score(server: RunningServe
     assert translation.sentence_count == 1
     assert all(unit.span.end <= len(given) for unit in found.header.target_units)
     assert any(given[unit.span.start : unit.span.end] == "½" for unit in found.header.target_units)
+
+
+@pytest.mark.parametrize("given", ["Ein Mädchen singt.", ""])
+async def test_a_given_translation_has_the_score_that_scoring_gives_it(server: RunningServer, given: str):
+    text = "A girl sings."
+    (found,) = await dump(server, text=text, translation=given)
+    items = [{"text": text, "translation": given}]
+    (scored,) = (await server.stub.ScoreText(ScoreTextRequest(items=items))).scores
+    assert found.header.translation.score == scored.score
 
 
 @pytest.mark.parametrize("given", [None, "Ein Mädchen", ""])

@@ -24,7 +24,7 @@ def test_every_function_on_weights_is_on_the_page():
     names = {
         name
         for name, value in vars(attention_maps).items()
-        if getattr(value, "__module__", "") == attention_maps.__name__
+        if getattr(value, "__module__", "") == attention_maps.__name__ and not name.startswith("_")
     }
     linked = {text.strip("`") for text, target in LINKS if target.endswith("attention_maps.py")}
     assert linked == names - {"renormalise"}  # which `keep` does

@@ -321,6 +321,15 @@ def test_attention_work_is_bounded_in_the_queue_and_in_each_step():
     assert [tuple(result.cross.shape) for result in outcome.results] == [(1, 1, 3, 2)] * 3
 
 
+def test_attention_of_long_sentences_is_computed_one_by_one():
+    stage = Stage(max_attends_per_step=4, max_attend_tokens=20)
+    short = Attend(source_ids=(10,) * 4 + (EOS,), target_ids=(11,) * 4 + (EOS,))
+    long = Attend(source_ids=(10,) * 30 + (EOS,), target_ids=(11, EOS))
+    stage.scheduler.add(Call(work=(short, short, short, long, short), arrived=stage.clock.now))
+    plans = stage.run_until_idle()
+    assert [[len(one.source_ids) for one in plan.attend] for plan in plans] == [[5, 5], [5], [31], [5]]
+
+
 def test_attention_runs_beside_decoding():
     stage = Stage()
     stage.add(5)

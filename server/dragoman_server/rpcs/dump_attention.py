@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator
 
 from dragoman.v1 import DumpAttentionRequest, DumpAttentionResponse
-from dragoman_model.plan import AttentionOutput, FinishReason, Hypothesis
+from dragoman_model.plan import AttentionOutput
 from dragoman_model.translator import assemble
 from dragoman_server.attention import (
     attended_sentence,
@@ -28,6 +28,7 @@ from dragoman_server.rpcs.work import (
     decode,
     decode_work,
     given_target,
+    given_work,
     new_call,
     off_loop,
     prepare_text,
@@ -82,26 +83,20 @@ async def dump_attention(
             yield blank_response(served.model, translation_message(blank, options, include_tokens=False))
             return
         if asked.translation is None:
-            made = await decode(served, decode_work(served, prepared, options, "target_prefix"), context)
-            targets = [sentence.best.token_ids for sentence in made]
+            decodes = decode_work(served, prepared, options, "target_prefix")
         else:
-            made = []
-            targets = [given_target(served, "translation", asked.translation)]
-        for index, target_ids in enumerate(targets):
+            target_ids = given_target(served, "translation", asked.translation)
+            decodes = [given_work(prepared.source_ids[0], target_ids)]
+        for index, made in enumerate(await decode(served, decodes, context)):
             # One sentence at a time, so that the weights of a long text never stand in memory together.
             work = Attend(
                 source_ids=prepared.source_ids[index],
-                target_ids=target_ids,
+                target_ids=made.best.token_ids,
                 kinds=asked.selection.needed_kinds,
             )
             output = await _attend(served, work, context)
-            hypotheses = (
-                made[index].hypotheses
-                if made
-                else (Hypothesis(target_ids, output.log_probabilities, FinishReason.EOS),)
-            )
             sentence = attended_sentence(
-                served.model, prepared, index, hypotheses, options, output, asked.translation
+                served.model, prepared, index, made.hypotheses, options, output, asked.translation
             )
             select = functools.partial(select_weights, served.model, sentence, asked.selection)
             is_small = num_weights(output) <= _MAX_INLINE_WEIGHTS

@@ -15,6 +15,7 @@ from dragoman_server.rpcs.work import (
     check_size,
     decode,
     given_target,
+    given_work,
     off_loop,
     prepare_text,
 )
@@ -49,14 +50,7 @@ def _score_work(served: ServedModel, asked: ScoreRequest) -> list[Decode]:
             violation = FieldViolation(f"items[{index}].text", "blank; there is nothing to translate")
             raise InvalidArgumentError(violations=[violation])
         target_ids = given_target(served, f"items[{index}].translation", translation)
-        work.append(
-            Decode(
-                source_ids=prepared.source_ids[0],
-                max_length=len(target_ids),
-                prefix_ids=target_ids,
-                is_given=True,
-            )
-        )
+        work.append(given_work(prepared.source_ids[0], target_ids))
     return work
 
 

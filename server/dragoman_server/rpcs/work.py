@@ -203,3 +203,8 @@ def given_target(served: ServedModel, field: str, translation: str) -> tuple[int
         description = f"{len(target_ids)} tokens; the model writes at most {limit}, end-of-sentence included"
         raise InvalidArgumentError(violations=[FieldViolation(field, description)])
     return target_ids
+
+
+def given_work(source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> Decode:
+    """Returns the work of scoring a given translation; both end with end-of-sentence."""
+    return Decode(source_ids=source_ids, max_length=len(target_ids), prefix_ids=target_ids, is_given=True)
