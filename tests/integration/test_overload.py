@@ -12,7 +12,13 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.v1 import ListModelsRequest, StreamTranslateTextRequest, TranslateTextRequest
+from dragoman.v1 import (
+    ListModelsRequest,
+    StreamTranslateTextRequest,
+    TranslateTextRequest,
+    TranslationServiceStub,
+)
+from dragoman_client.channel import channel_options
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.plan import BatchOutput, Plan
 from tests.integration.holdings import engine_of, held, until_nothing_is_held
@@ -22,10 +28,12 @@ MAX_ROWS, MAX_WAITING = 4, 8
 
 
 @asynccontextmanager
-async def full_server(model: LoadedModel) -> AsyncIterator[RunningServer]:
-    """Serves with a row that runs and a queue that is full, neither of which changes until the block ends."""
+async def full_server(
+    model: LoadedModel, gate: threading.Event | None = None
+) -> AsyncIterator[RunningServer]:
+    """Serves with a row that runs and a queue that is full; neither changes until the gate opens or the block ends."""
+    gate = gate or threading.Event()
     async with serving(model, max_batch_size=1, max_queue_size=2) as server:
-        gate = threading.Event()
         run = engine_of(server)._batch.run
 
         def wait_and_run(plan: Plan) -> BatchOutput:
@@ -59,6 +67,18 @@ async def test_while_nothing_fits_calls_are_refused_unread(model: LoadedModel):
         assert server.value("dragoman_requests_total", **labels) == 2
         assert server.value("dragoman_request_seconds_count", method="TranslateText", model="en-de") == 2
         assert server.value("dragoman_refused_total", reason="QUEUE_FULL") == 2
+
+
+async def test_a_refused_client_comes_back_and_is_served(model: LoadedModel):
+    gate = threading.Event()
+    async with full_server(model, gate) as server:
+        address = server.app.grpc_address
+        async with grpc.aio.insecure_channel(address, options=channel_options(address)) as channel:
+            call = TranslationServiceStub(channel).TranslateText(TranslateTextRequest(texts=["a"]))
+            waiting = asyncio.ensure_future(call)
+            await until(lambda: server.value("dragoman_refused_total", reason="QUEUE_FULL") == 1)
+            gate.set()
+            assert len((await waiting).translations) == 1
 
 
 async def test_a_refused_stream_says_the_same(model: LoadedModel):
