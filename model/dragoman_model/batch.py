@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, RowSearch
+from dragoman_model.cache import DecoderCache
 from dragoman_model.groups import BeamGroup, Group, RowGroup
 from dragoman_model.inference import EncodedSources
 from dragoman_model.native.model import inference_model
@@ -44,6 +45,7 @@ class RunningBatch:
         self._model = inference_model(transformer)
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
+        self._spare_caches: dict[int, DecoderCache] = {}  # by width, empty
 
     @property
     def num_rows(self) -> int:
@@ -73,6 +75,7 @@ class RunningBatch:
     def clear(self) -> None:
         """Forgets every row, as after a failed run."""
         self._groups = {}
+        self._spare_caches = {}
 
     def _prefill(self, sequences: SequenceOf[Sequence], failed: list[FailedSentence]) -> PhaseStats:
         started = time.perf_counter()
@@ -81,25 +84,19 @@ class RunningBatch:
         for index, sequence in enumerate(sequences):
             by_kind.setdefault(_kind(sequence), []).append(index)
         for kind, indices in by_kind.items():
-            group = self._start(kind, sequences, encoded, indices, failed)
-            if group is None:
-                continue
-            if kind in self._groups:
-                self._groups[kind].join(group)
-            else:
-                self._groups[kind] = group
+            self._admit(kind, sequences, encoded, indices, failed)
         real = sum(len(sequence.source_ids) for sequence in sequences)
         return PhaseStats(time.perf_counter() - started, len(sequences), real, 0)
 
-    def _start(
+    def _admit(
         self,
         kind: _Kind,
         sequences: SequenceOf[Sequence],
         encoded: EncodedSources,
         indices: list[int],
         failed: list[FailedSentence],
-    ) -> Group[Any] | None:
-        """Returns a group of the sequences at ``indices``, of those encoded; None where not one can start."""
+    ) -> None:
+        """Takes the sequences at ``indices`` into the group of their kind."""
         has_beams, width, _ = kind
         searches: list[Any] = []
         rows: list[int] = []
@@ -112,9 +109,11 @@ class RunningBatch:
             except Exception as error:
                 failed.append(FailedSentence(sequences[index].id, error))
         if not searches:
-            return None
-        cache = self._model.start(encoded, rows, width)
-        return (BeamGroup if has_beams else RowGroup)(self._config, cache, searches)
+            return
+        if kind not in self._groups:
+            cache = self._spare_caches.pop(width, None) or self._model.empty_cache(width)
+            self._groups[kind] = (BeamGroup if has_beams else RowGroup)(self._model, cache)
+        self._groups[kind].admit(encoded, rows, searches)
 
     def _step(
         self, groups: list[Group[Any]], failed: list[FailedSentence]
@@ -134,7 +133,9 @@ class RunningBatch:
         return finished, PhaseStats(time.perf_counter() - started, num_rows, num_rows, 0)
 
     def _drop_empty_groups(self) -> None:
-        self._groups = {kind: group for kind, group in self._groups.items() if group.searches}
+        for kind in [kind for kind, group in self._groups.items() if not group.searches]:
+            # The next sentences of this width find the memory there.
+            self._spare_caches[kind[1]] = self._groups.pop(kind).cache
 
     def _attend_all(
         self, attends: SequenceOf[ForcedDecode], failed: list[FailedSentence]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dragoman_model.noise import SentenceNoise
 from dragoman_model.plan import FinishedSentence, FinishReason, Hypothesis, Sequence
@@ -82,8 +83,7 @@ class RowSearch:
         return FinishedSentence(self.sequence.id, tuple(hypotheses))
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """A hypothesis that goes on: what it has written, and what that has come to.
 
     Attributes:
@@ -97,8 +97,7 @@ class Live:
     rank_sum: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A token that continues the hypothesis in row ``parent``."""
 
     parent: int
@@ -162,11 +161,10 @@ class BeamSearch:
         for candidate in candidates:
             if candidate.rank_log_probability == -math.inf:
                 continue
-            child = self._extend(candidate)
             if candidate.token_id == self._eos_id:
-                self._finish(child, FinishReason.EOS)
+                self._finish(self._extend(candidate), FinishReason.EOS)
             elif len(children) < len(self.live):
-                children.append((candidate.parent, child))
+                children.append((candidate.parent, self._extend(candidate)))
         if self._num_steps >= self.sequence.max_length:
             for _, child in children:
                 self._finish(child, FinishReason.LENGTH)

@@ -9,7 +9,7 @@ width, L layers. Columns are steps or source positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from dragoman_model.errors import CacheFullError
 # Columns come in multiples of this. Attention over them then adds up in the same order however many of them are padding,
 # so that a row's numbers don't depend on its neighbours' lengths, and the kernels meet no odd ends.
 COLUMN_BLOCK = 16
+# A buffer that was made for much longer rows than are left is kept up to this size: to make it anew takes as long as a step.
+KEPT_BYTES = 2**26
 
 
 class KeyValueCache:
@@ -38,6 +40,8 @@ class KeyValueCache:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Starts without rows."""
+        # Copies rows, (sources, targets), in the buffer alone; None lets PyTorch's operators do it.
+        self.copy_slots: Callable[[Sequence[int], Sequence[int]], None] | None = None
         self.lengths: list[int] = []
         # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
         self._buffer = torch.zeros(
@@ -142,8 +146,11 @@ class KeyValueCache:
             return
         device = self._buffer.device
         from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=device)
-        held = self._buffer[..., : self._num_columns, :]
-        held.index_copy_(2, to_rows, held.index_select(2, from_rows))
+        if self.copy_slots and set(sources).isdisjoint(targets):
+            self.copy_slots(sources, targets)
+        else:
+            held = self._buffer[..., : self._num_columns, :]
+            held.index_copy_(2, to_rows, held.index_select(2, from_rows))
         self._mask.index_copy_(0, to_rows, self._mask.index_select(0, from_rows))
         moved = [self.lengths[source] for source in sources]
         for target, length in zip(targets, moved, strict=True):
@@ -157,7 +164,8 @@ class KeyValueCache:
         self.copy_rows([source for source, _ in moves], [target for _, target in moves])
         del self.lengths[len(rows) :]
         self._num_columns = _whole_blocks(max(self.lengths, default=0))
-        if self._mask.size(1) >= 4 * self._num_columns + COLUMN_BLOCK:  # a very long row has left
+        is_roomy = self._mask.size(1) >= 4 * self._num_columns
+        if is_roomy and self._buffer.numel() * self._buffer.element_size() > KEPT_BYTES:
             self._resize(self._mask.size(0), 2 * self._num_columns)
         self._views = None
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, Candidate, RowSearch
 from dragoman_model.cache import DecoderCache, least_moves
-from dragoman_model.config import ModelConfig
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
+from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.plan import FailedSentence, FinishedSentence, Progress
-from dragoman_model.search import ban, best_tokens, expand, log_probabilities, penalise, sample
+from dragoman_model.search import ban, best_tokens, penalise, sample
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
 
@@ -32,27 +32,31 @@ class Group(ABC, Generic[Search]):
         searches: One for each sentence.
     """
 
-    def __init__(self, config: ModelConfig, cache: DecoderCache, searches: list[Search]) -> None:
+    def __init__(self, model: InferenceModel, cache: DecoderCache) -> None:
+        """Starts without sentences, on an empty cache."""
         self.cache = cache
-        self.searches: list[Search] = searches
-        device = cache.device
-        self.last_ids = torch.full((cache.num_rows,), config.decoder_start_id, device=device)
-        self._eos_id = config.eos_id
-        self._is_constrained = any(is_constrained(search.sequence) for search in searches)
-        self._reports = any(search.sequence.report_progress for search in searches)
+        self.searches: list[Search] = []
+        self.last_ids = torch.empty(0, dtype=torch.long, device=model.device)
+        self._model = model
+        self._eos_id = model.config.eos_id
+        self._is_constrained = False
+        self._reports = False
         self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
     @abstractmethod
     def advance(self, logits: Tensor) -> None:
         """Chooses the next token of every row from its logits, (R, V)."""
 
-    def join(self, other: Group[Search]) -> None:
-        """Takes the sentences of ``other``."""
-        self.cache.concatenate(other.cache)
-        self.last_ids = torch.cat((self.last_ids, other.last_ids))
-        self.searches += other.searches
-        self._is_constrained |= other._is_constrained
-        self._reports |= other._reports
+    def admit(self, encoded: EncodedSources, indices: SequenceOf[int], searches: list[Search]) -> None:
+        """Takes sentences in: those of ``encoded`` at ``indices``, and the search of each."""
+        self._model.admit(self.cache, encoded, indices)
+        starts = self.last_ids.new_full(
+            (len(searches) * self.cache.width,), self._model.config.decoder_start_id
+        )
+        self.last_ids = torch.cat((self.last_ids, starts))
+        self.searches += searches
+        self._is_constrained |= any(is_constrained(search.sequence) for search in searches)
+        self._reports |= any(search.sequence.report_progress for search in searches)
 
     def remove(self, ids: Collection[int]) -> None:
         """Drops sentences by id; unknown ids are passed over."""
@@ -119,10 +123,14 @@ class RowGroup(Group[RowSearch]):
         logits = logits.float()
         constraints = self._constraints()
         choice = ban(penalise(logits, constraints), constraints, self._eos_id)
-        self.last_ids = best_tokens(choice)
+        if choice is logits:
+            self.last_ids, log_probs = self._model.best(logits)
+        else:
+            self.last_ids = best_tokens(choice)
+            log_probs = self._model.log_probabilities(logits, self.last_ids)
         if any(search.noise is not None for search in self.searches):
             self._draw(choice)
-        log_probs = log_probabilities(logits, self.last_ids)
+            log_probs = self._model.log_probabilities(logits, self.last_ids)
         # One wait for the device a step: what it waits for is the step's own work.
         token_ids, values = self.last_ids.tolist(), log_probs.tolist()
         width = self.cache.width
@@ -166,15 +174,17 @@ class BeamGroup(Group[BeamSearch]):
         """Chooses each sentence's next hypotheses from its rows' logits, (R, V)."""
         device = logits.device
         sums = torch.tensor([search.sums() for search in self.searches], device=device)
-        continuations = expand(logits.float(), self._constraints(), sums, 2 * self.cache.width, self._eos_id)
+        parents, tokens, ranks, log_probs = self._model.expand(
+            logits.float(), self._constraints(), sums, 2 * self.cache.width
+        )
+        candidates = zip(
+            parents.long().tolist(), tokens.long().tolist(), ranks.tolist(), log_probs.tolist(), strict=True
+        )
         moves: list[tuple[int, int]] = []
-        for index, (search, *columns) in enumerate(zip(self.searches, *continuations.tolist(), strict=True)):
+        for index, (search, columns) in enumerate(zip(self.searches, candidates, strict=True)):
             first_row = index * self.cache.width
             try:
-                moved = search.advance(
-                    Candidate(int(parent), int(token_id), rank, log_probability)
-                    for parent, token_id, rank, log_probability in zip(*columns, strict=True)
-                )
+                moved = search.advance(map(Candidate._make, zip(*columns, strict=True)))
             except Exception as error:
                 self._give_up(search, error)
                 continue

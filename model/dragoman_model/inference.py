@@ -22,8 +22,10 @@ from torch import Tensor, nn
 
 from dragoman_model.attention import MultiHeadAttention
 from dragoman_model.cache import DecoderCache, KeyValueCache
+from dragoman_model.constraints import Constraint
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from dragoman_model.linear import Map, fused, output_map
+from dragoman_model.search import best_tokens, expand, log_probabilities
 from dragoman_model.transformer import Transformer
 
 
@@ -85,8 +87,6 @@ class InferenceModel:
     def __init__(self, transformer: Transformer) -> None:
         config = transformer.config
         self.config = config
-        # Whether what a row gets depends on nothing that stands beside it, to the last bit.
-        self.is_exact_by_row = transformer.int8_output is not None
         self.device = transformer.device
         self._dtype = transformer.positions.dtype
         self._softmax_dtype = torch.promote_types(self._dtype, torch.float32)
@@ -163,18 +163,23 @@ class InferenceModel:
         )
         return EncodedSources(projected, tuple(lengths), padding)
 
-    def start(self, encoded: EncodedSources, sentences: Sequence[int], width: int = 1) -> DecoderCache:
-        """Returns a cache of some of the sentences, by index, with ``width`` rows each that have yet to take a step."""
+    def empty_cache(self, width: int = 1) -> DecoderCache:
+        """Returns a cache without rows for sentences with ``width`` rows each."""
         shape = self._num_layers, self._num_heads, self._head_width
         cross = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
         rows = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
+        return DecoderCache(cross, rows, self.config.max_target_length, width=width)
+
+    def admit(self, cache: DecoderCache, encoded: EncodedSources, sentences: Sequence[int]) -> None:
+        """Adds some of the sentences, by index, behind those in ``cache``; their rows have yet to take a step."""
+        cross, first = cache.sentences, cache.sentences.num_rows
         lengths = [encoded.lengths[index] for index in sentences]
         cross.add_rows(len(sentences), max(lengths, default=0))
-        cross.lengths[:] = lengths
+        cross.lengths[first:] = lengths
         starts = list(itertools.accumulate(encoded.lengths, initial=0))
         places = [
             (row, column, starts[index] + column)
-            for row, index in enumerate(sentences)
+            for row, index in enumerate(sentences, start=first)
             for column in range(encoded.lengths[index])
             if starts[index] + column not in encoded.padding
         ]
@@ -183,8 +188,13 @@ class InferenceModel:
             in_order = len(places) == len(encoded.keys_values) and list(sentences) == sorted(sentences)
             held = encoded.keys_values if in_order else encoded.keys_values[tokens]
             cross.fill(to_rows, to_columns, held)
-        rows.add_rows(len(sentences) * width, 1)
-        return DecoderCache(cross, rows, self.config.max_target_length, width=width)
+        cache.rows.add_rows(len(sentences) * cache.width, 1)
+
+    def start(self, encoded: EncodedSources, sentences: Sequence[int], width: int = 1) -> DecoderCache:
+        """Returns a cache of some of the sentences, by index, with ``width`` rows each that have yet to take a step."""
+        cache = self.empty_cache(width)
+        self.admit(cache, encoded, sentences)
+        return cache
 
     def prefill(self, sources: Sequence[Sequence[int]], width: int = 1) -> DecoderCache:
         """Encodes sources and returns a cache of all of them, in order, at step 0."""
@@ -232,22 +242,24 @@ class InferenceModel:
             cache.end_step()
         return self._project(self._decoder_norm(x) if self._decoder_norm else x)
 
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Returns the logits of every given target token, (T, V) each, as steps that wrote them would have given."""
-        cache = self.prefill(sources)
-        longest = max(map(len, targets))
-        logits: list[list[Tensor]] = [[] for _ in targets]
-        for place in range(longest):
-            # Rows that have come to their end go on with any token; nobody looks at what they get.
-            read = [
-                self.config.decoder_start_id if place == 0 else target[min(place, len(target)) - 1]
-                for target in targets
-            ]
-            step = self.step(torch.tensor(read, device=self.device), cache)
-            for row, target in enumerate(targets):
-                if place < len(target):
-                    logits[row].append(step[row])
-        return [torch.stack(rows) for rows in logits]
+    def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the token of each row's largest logit, (R,), and its log-probability, (R,), float32, from (R, V)."""
+        tokens = best_tokens(logits)
+        return tokens, log_probabilities(logits, tokens)
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """Returns log-probabilities, (R, V), float32."""
+        return logits.log_softmax(-1)
+
+    def log_probabilities(self, logits: Tensor, token_ids: Tensor) -> Tensor:
+        """Returns log p of one token a row, (R,), float32, from logits, (R, V)."""
+        return log_probabilities(logits, token_ids)
+
+    def expand(
+        self, logits: Tensor, constraints: Sequence[Constraint], sums: Tensor, count: int
+    ) -> tuple[Tensor, ...]:
+        """Returns each sentence's best continuations, as `search.expand` does."""
+        return expand(logits, constraints, sums, count, self.config.eos_id, self.log_softmax).unbind(0)
 
     def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
         return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)

@@ -5,6 +5,7 @@ Shapes: R rows, N sentences of one width W (R = N × W), V vocabulary, C candida
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 import torch
@@ -84,7 +85,12 @@ def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def expand(
-    logits: Tensor, constraints: SequenceOf[Constraint], sums: Tensor, count: int, eos_id: int
+    logits: Tensor,
+    constraints: SequenceOf[Constraint],
+    sums: Tensor,
+    count: int,
+    eos_id: int,
+    log_softmax: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Returns the best continuations of each sentence's live hypotheses, best first.
 
@@ -97,6 +103,7 @@ def expand(
         sums: What each live hypothesis has come to, (N, W); −∞ where there is none.
         count: Continuations C of each sentence; fewer where there aren't as many.
         eos_id: End-of-sentence.
+        log_softmax: Gives the log-probabilities of logits.
 
     Returns:
         Parents (row in the sentence), token ids, rank log-probabilities and log-probabilities under the unmodified model,
@@ -104,8 +111,8 @@ def expand(
     """
     num_sentences, width = sums.shape
     penalised = penalise(logits, constraints)
-    log_probs = logits.log_softmax(-1)
-    choice = ban(log_probs if penalised is logits else penalised.log_softmax(-1), constraints, eos_id)
+    log_probs = log_softmax(logits)
+    choice = ban(log_probs if penalised is logits else log_softmax(penalised), constraints, eos_id)
     ranks, tokens = top_tokens(choice, min(count, logits.size(1)))  # (R, c)
     totals = ranks.view(num_sentences, width, -1) + sums[..., None]  # (N, W, c)
     best_totals, best = totals.flatten(1).topk(min(count, totals[0].numel()))  # (N, C)

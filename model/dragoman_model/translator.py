@@ -293,8 +293,20 @@ class Translator:
         Longest first: rows of like length run together, and the long ones do not stand alone at the end.
         """
         options = (options or DecodingOptions()).with_seed()
+        try:
+            return self._decode(sources, options, prefixes, on_progress)
+        except BaseException:
+            self._batch.clear()
+            raise
+
+    def _decode(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        options: DecodingOptions,
+        prefixes: Sequence[tuple[int, ...]],
+        on_progress: Callable[[int, int], object] | None,
+    ) -> list[tuple[Hypothesis, ...]]:
         batch = self._batch
-        batch.clear()  # should an earlier call have failed
         max_sentences = max(1, self._max_batch_size // options.num_rows)
         waiting = sorted(range(len(sources)), key=lambda index: len(sources[index]))
         results: dict[int, tuple[Hypothesis, ...]] = {}

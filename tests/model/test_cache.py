@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from dragoman_model import cache as cache_module
 from dragoman_model.cache import COLUMN_BLOCK, DecoderCache, KeyValueCache, least_moves
 from dragoman_model.errors import CacheFullError
 
@@ -143,7 +144,8 @@ def test_a_row_in_the_slot_of_one_that_left_sees_nothing_of_it():
     assert used(cache.sentences) == [4, 2, 9]
 
 
-def test_the_room_of_a_very_long_row_is_given_back():
+def test_the_room_of_a_very_long_row_is_given_back(monkeypatch):
+    monkeypatch.setattr(cache_module, "KEPT_BYTES", 0)
     cache = make_cache(max_length=500)
     for mark in range(400):
         take_step(cache, mark)

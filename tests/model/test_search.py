@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 
@@ -5,6 +7,7 @@ from dragoman_model.constraints import FREE, Constraint
 from dragoman_model.search import ban, best_tokens, expand, log_probabilities, penalise, sample, top_tokens
 
 EOS = 2
+log_softmax = functools.partial(torch.log_softmax, dim=-1)
 
 
 def random_logits(num_rows=5, vocab_size=11, dtype=torch.float32, seed=0):
@@ -96,7 +99,7 @@ def test_the_best_token_is_the_first_of_the_largest():
 def test_expansion_ranks_all_continuations_of_a_sentence_together():
     logits = random_logits(6, 9)  # two sentences of three rows
     sums = torch.tensor([[-1.0, -2.0, -torch.inf], [-5.0, -0.5, -0.6]])
-    parents, tokens, ranks, log_probs = expand(logits, (), sums, 6, EOS)
+    parents, tokens, ranks, log_probs = expand(logits, (), sums, 6, EOS, log_softmax)
     log_p = logits.double().log_softmax(-1).view(2, 3, 9)
     for sentence in range(2):
         totals = (log_p[sentence] + sums[sentence][:, None]).flatten()
@@ -111,7 +114,7 @@ def test_expansion_ranks_by_penalised_logits_and_tells_the_unmodified_log_probab
     logits = random_logits(1, 9)
     best = int(logits.argmax())
     constraints = [Constraint(seen=[best], penalty=1e6, banned=[EOS])]
-    _, tokens, ranks, log_probs = expand(logits, constraints, torch.zeros(1, 1), 8, EOS)
+    _, tokens, ranks, log_probs = expand(logits, constraints, torch.zeros(1, 1), 8, EOS, log_softmax)
     penalised = logits.clone()
     penalised[0, best] /= 1e6
     assert EOS not in tokens[0].tolist()

@@ -36,22 +36,23 @@ typedef __m256 vfloat;
 
 #if LANES == 16 && defined(__AVX512VNNI__)
 #define LEVELS 127
-#define dot(sum, a, b) _mm512_dpbusd_epi32(sum, a, b)
+/* Written out, since some compilers move the sums from register to register around the intrinsic. */
+#define dot(sum, a, b) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b))
 #elif LANES == 8 && (defined(__AVX512VNNI__) && defined(__AVX512VL__))
 #define LEVELS 127
-#define dot(sum, a, b) _mm256_dpbusd_epi32(sum, a, b)
+#define dot(sum, a, b) sum = _mm256_dpbusd_epi32(sum, a, b)
 #elif LANES == 8 && defined(__AVXVNNI__)
 #define LEVELS 127
-#define dot(sum, a, b) _mm256_dpbusd_avx_epi32(sum, a, b)
+#define dot(sum, a, b) sum = _mm256_dpbusd_avx_epi32(sum, a, b)
 #elif LANES == 16
 /* Without such an instruction pairs are added in 16 bits: activations have 7 bits, so that 2 x 127 x 127 fits. */
 #define LEVELS 63
 #define dot(sum, a, b) \
-    _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)))
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)))
 #else
 #define LEVELS 63
 #define dot(sum, a, b) \
-    _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
 #endif
 #define ZERO (LEVELS + 1) /* what stands for 0 in an unsigned activation */
 
@@ -129,26 +130,27 @@ static float quantize(const float *x, int64_t inputs, uint8_t *q) {
 }
 
 /* Products of M rows with B blocks of LANES outputs, and what becomes of them. */
+#define UNROLL _Pragma("GCC unroll 8") /* the sums must stay in registers */
 #define TILE(M, B)                                                                                        \
     static inline void tile_##M##_##B(const Map *map, const uint8_t *q, const float *steps, int64_t block, \
                                       int relu, const float *add, float *out) {                            \
         const int64_t inputs = map->inputs, outputs = map->outputs;                                        \
         const int8_t *weight = map->weight + block * inputs * LANES;                                       \
         vint sum[M][B];                                                                                    \
-        for (int m = 0; m < M; m++)                                                                        \
-            for (int b = 0; b < B; b++) sum[m][b] = zero_int();                                            \
+        UNROLL for (int m = 0; m < M; m++)                                                                        \
+            UNROLL for (int b = 0; b < B; b++) sum[m][b] = zero_int();                                            \
         for (int64_t k = 0; k < inputs; k += 4) {                                                          \
             vint w[B];                                                                                     \
-            for (int b = 0; b < B; b++) w[b] = load_bytes(weight + b * inputs * LANES + k * LANES);        \
-            for (int m = 0; m < M; m++) {                                                                  \
+            UNROLL for (int b = 0; b < B; b++) w[b] = load_bytes(weight + b * inputs * LANES + k * LANES);        \
+            UNROLL for (int m = 0; m < M; m++) {                                                                  \
                 int32_t four;                                                                              \
                 memcpy(&four, q + m * inputs + k, 4);                                                      \
                 vint a = spread(four);                                                                     \
-                for (int b = 0; b < B; b++) sum[m][b] = dot(sum[m][b], a, w[b]);                           \
+                UNROLL for (int b = 0; b < B; b++) dot(sum[m][b], a, w[b]);                           \
             }                                                                                              \
         }                                                                                                  \
-        for (int m = 0; m < M; m++)                                                                        \
-            for (int b = 0; b < B; b++) {                                                                  \
+        UNROLL for (int m = 0; m < M; m++)                                                                        \
+            UNROLL for (int b = 0; b < B; b++) {                                                                  \
                 const int64_t n = (block + b) * LANES;                                                     \
                 vint centred = VI(sub_epi32)(sum[m][b], load_bytes(map->sums + n));                        \
                 vfloat scale = VI(mul_ps)(VI(set1_ps)(steps[m]), VI(loadu_ps)(map->scales + n));           \
@@ -378,15 +380,93 @@ void step(const Stack *stack, int64_t rows, int64_t beams, const int64_t *token_
     apply(&stack->project, h, rows, 0, 0, logits, rest);
 }
 
-/* The token of each row's largest logit, the first of equals, and its log-probability. */
-void best(const float *logits, int64_t rows, int64_t vocabulary, int64_t *tokens, float *log_probabilities) {
+/* Copies rows of a cache, (L, 2, rows, H, C, W), into others, each as far as it is used. */
+void copy_rows(float *cache, int64_t num_layers, int64_t rows, int64_t num_heads, int64_t columns, int64_t head,
+               const int64_t *sources, const int64_t *targets, const int64_t *lengths, int64_t count) {
+    const int64_t row = num_heads * columns * head;
+    for (int64_t part = 0; part < num_layers * 2; part++, cache += rows * row)
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t h = 0; h < num_heads; h++)
+                memcpy(cache + targets[i] * row + h * columns * head, cache + sources[i] * row + h * columns * head,
+                       lengths[i] * head * sizeof(float));
+}
+
+/* What makes logits of one row log-probabilities: log p = (logit - largest) - log_total. */
+typedef struct {
+    float largest, log_total;
+} Normalizer;
+
+static Normalizer normalizer(const float *logits, int64_t vocabulary) {
+    float largest = -INFINITY, total = 0;
+    for (int64_t v = 0; v < vocabulary; v++) largest = logits[v] > largest ? logits[v] : largest;
+    for (int64_t v = 0; v < vocabulary; v++) total += exp_of(logits[v] - largest);
+    return (Normalizer){largest, logf(total)};
+}
+
+void log_softmax(const float *logits, int64_t rows, int64_t vocabulary, float *out) {
+    for (int64_t r = 0; r < rows; r++, logits += vocabulary, out += vocabulary) {
+        const Normalizer n = normalizer(logits, vocabulary);
+        for (int64_t v = 0; v < vocabulary; v++) out[v] = (logits[v] - n.largest) - n.log_total;
+    }
+}
+
+/* Log-probabilities of one token a row. */
+void log_probabilities(const float *logits, int64_t rows, int64_t vocabulary, const int64_t *tokens, float *out) {
     for (int64_t r = 0; r < rows; r++, logits += vocabulary) {
-        float largest = -INFINITY, total = 0;
-        for (int64_t v = 0; v < vocabulary; v++) largest = logits[v] > largest ? logits[v] : largest;
+        const Normalizer n = normalizer(logits, vocabulary);
+        out[r] = (logits[tokens[r]] - n.largest) - n.log_total;
+    }
+}
+
+/* The token of each row's largest logit, the first of equals, and its log-probability. */
+void best(const float *logits, int64_t rows, int64_t vocabulary, int64_t *tokens, float *out) {
+    for (int64_t r = 0; r < rows; r++, logits += vocabulary) {
+        const Normalizer n = normalizer(logits, vocabulary);
         int64_t token = 0;
-        while (token < vocabulary - 1 && logits[token] != largest) token++;
-        for (int64_t v = 0; v < vocabulary; v++) total += exp_of(logits[v] - largest);
+        while (token < vocabulary - 1 && logits[token] != n.largest) token++;
         tokens[r] = token;
-        log_probabilities[r] = -logf(total);
+        out[r] = (logits[token] - n.largest) - n.log_total;
+    }
+}
+
+#define BLOCK 64
+
+/* The best continuations of each sentence's hypotheses, whose sums, (N, W), are -infinity where there is none: parents,
+ * tokens and log-probabilities, (N, count), best first, in one array, (3, N, count). */
+void expand(const float *logits, int64_t sentences, int64_t beams, int64_t vocabulary, const float *sums, int64_t count,
+            double *out) {
+    double *parents = out, *tokens = out + sentences * count, *ranks = tokens + sentences * count;
+    float totals[count];
+    for (int64_t s = 0; s < sentences; s++, parents += count, tokens += count, ranks += count) {
+        for (int64_t c = 0; c < count; c++) {
+            totals[c] = ranks[c] = -INFINITY;
+            parents[c] = tokens[c] = 0;
+        }
+        for (int64_t w = 0; w < beams; w++, logits += vocabulary) {
+            const float sum = *sums++;
+            if (sum == -INFINITY) continue;
+            const Normalizer n = normalizer(logits, vocabulary);
+            for (int64_t start = 0; start < vocabulary; start += BLOCK) {
+                const int64_t end = start + BLOCK < vocabulary ? start + BLOCK : vocabulary;
+                float largest = -INFINITY;
+                for (int64_t v = start; v < end; v++) largest = logits[v] > largest ? logits[v] : largest;
+                if (!((largest - n.largest) - n.log_total + sum > totals[count - 1])) continue;
+                for (int64_t v = start; v < end; v++) {
+                    const float rank = (logits[v] - n.largest) - n.log_total, total = rank + sum;
+                    if (!(total > totals[count - 1])) continue;
+                    int64_t c = count - 1;
+                    for (; c > 0 && total > totals[c - 1]; c--) {
+                        totals[c] = totals[c - 1];
+                        parents[c] = parents[c - 1];
+                        tokens[c] = tokens[c - 1];
+                        ranks[c] = ranks[c - 1];
+                    }
+                    totals[c] = total;
+                    parents[c] = w;
+                    tokens[c] = v;
+                    ranks[c] = rank;
+                }
+            }
+        }
     }
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dragoman_model.attention import MultiHeadAttention
-from dragoman_model.cache import DecoderCache
+from dragoman_model.cache import DecoderCache, KeyValueCache
+from dragoman_model.constraints import Constraint
 from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from dragoman_model.quantization import Int8Linear
@@ -133,6 +135,49 @@ class NativeModel(InferenceModel):
         )  # fmt: skip
         return EncodedSources(keys_values, tuple(lengths))
 
+    def empty_cache(self, width: int = 1) -> DecoderCache:
+        """Returns a cache without rows for sentences with ``width`` rows each."""
+        cache = super().empty_cache(width)
+        for part in (cache.sentences, cache.rows):
+            part.copy_slots = partial(self._copy_slots, part)
+        return cache
+
+    def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the token of each row's largest logit, (R,), and its log-probability, (R,), float32, from (R, V)."""
+        tokens = torch.empty(len(logits), dtype=torch.long)
+        log_probabilities = torch.empty(len(logits))
+        self._library.best(*_matrix(logits), _pointer(tokens), _pointer(log_probabilities))
+        return tokens, log_probabilities
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """Returns log-probabilities, (R, V), float32."""
+        out = torch.empty_like(logits)
+        self._library.log_softmax(*_matrix(logits), _pointer(out))
+        return out
+
+    def log_probabilities(self, logits: Tensor, token_ids: Tensor) -> Tensor:
+        """Returns log p of one token a row, (R,), float32, from logits, (R, V)."""
+        out = torch.empty(len(logits))
+        self._library.log_probabilities(*_matrix(logits), _pointer(token_ids), _pointer(out))
+        return out
+
+    def expand(
+        self, logits: Tensor, constraints: Sequence[Constraint], sums: Tensor, count: int
+    ) -> tuple[Tensor, ...]:
+        """Returns each sentence's best continuations, as `search.expand` does."""
+        if constraints:
+            return super().expand(logits, constraints, sums, count)
+        num_sentences, width = sums.shape
+        count = min(count, width * logits.size(1))
+        out = torch.empty((3, num_sentences, count), dtype=torch.float64)
+        sums = sums.float()
+        self._library.expand(
+            _pointer(logits), _Long(num_sentences), _Long(width), _Long(logits.size(1)), _pointer(sums), _Long(count),
+            _pointer(out),
+        )  # fmt: skip
+        parents, tokens, ranks = out
+        return parents, tokens, ranks, ranks
+
     def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
         """Returns the logits of each row's next token, (R, V), and counts the step in the caches."""
         for cache in caches:
@@ -160,6 +205,14 @@ class NativeModel(InferenceModel):
             ctypes.byref(self._decoder_stack), _Long(cache.num_rows), _Long(cache.width), _pointer(token_ids),
             _longs(cache.rows.lengths), _longs(cache.sentences.lengths), layers, _pointer(logits),
             self._scratch_for(cache.num_rows, columns),
+        )  # fmt: skip
+
+    def _copy_slots(self, cache: KeyValueCache, sources: Sequence[int], targets: Sequence[int]) -> None:
+        address, _, rows, columns = cache.memory()
+        lengths = [cache.lengths[source] for source in sources]
+        self._library.copy_rows(
+            _Pointer(address), _Long(self._num_layers), _Long(rows), _Long(self._num_heads), _Long(columns),
+            _Long(self._head_width), _longs(sources), _longs(targets), _longs(lengths), _Long(len(sources)),
         )  # fmt: skip
 
     def _scratch_for(self, rows: int, columns: int) -> _Pointer:
@@ -225,6 +278,11 @@ class NativeModel(InferenceModel):
         tensor = tensor.contiguous()
         self._held.append(tensor)
         return tensor.data_ptr()
+
+
+def _matrix(logits: Tensor) -> tuple[_Pointer, ctypes.c_int64, ctypes.c_int64]:
+    assert logits.is_contiguous()
+    return _pointer(logits), _Long(logits.size(0)), _Long(logits.size(1))
 
 
 def _pointer(tensor: Tensor) -> _Pointer:
