@@ -112,9 +112,8 @@ async def test_words_without_special_tokens_are_the_texts_own(server: RunningSer
         assert weights.shape[2:] == (len(rows), len(columns))
         sums = weights.sum(axis=-1)
         np.testing.assert_allclose(sums[sums > 0], 1, atol=1e-5)
-        assert (sums > 0).all() == (
-            name != "decoder_self"
-        )  # the first word was read by nothing but begin-of-sentence
+        # The first word may have been read by nothing but begin-of-sentence.
+        assert (sums[..., name == "decoder_self" :] > 0).all()
 
 
 @pytest.mark.parametrize(
