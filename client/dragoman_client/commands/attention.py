@@ -46,9 +46,21 @@ _OPTION_OF_FIELD = {
     help="Which attention: of the decoder over the source, of the encoder over it, or of the decoder over what it wrote.",
 )
 @option(
-    "--layer", "layers", metavar="N", type=int, multiple=True, help="Only this layer, from 0; repeatable."
+    "--layer",
+    "layers",
+    metavar="N",
+    type=click.IntRange(min=0, max=2**31 - 1),
+    multiple=True,
+    help="Only this layer, from 0; repeatable.",
 )
-@option("--head", "heads", metavar="N", type=int, multiple=True, help="Only this head, from 0; repeatable.")
+@option(
+    "--head",
+    "heads",
+    metavar="N",
+    type=click.IntRange(min=0, max=2**31 - 1),
+    multiple=True,
+    help="Only this head, from 0; repeatable.",
+)
 @option(
     "--reduce",
     "reduction",

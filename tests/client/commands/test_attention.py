@@ -113,6 +113,15 @@ def test_selection_travels_as_it_was_asked_for(server: ScriptedServer, dragoman:
     )
 
 
+@pytest.mark.parametrize("number", ["-1", str(2**40)])
+@pytest.mark.parametrize("option", ["--layer", "--head", "--top-k"])
+def test_number_that_no_request_can_hold_exits_2(
+    server: ScriptedServer, dragoman: Dragoman, option: str, number: str
+) -> None:
+    assert dragoman("attention", SENTENCE, option, number).exit_code == 2
+    assert not server.script.attention_requests
+
+
 def test_search_options_travel(server: ScriptedServer, dragoman: Dragoman) -> None:
     dragoman("attention", SENTENCE, "--beam-size", "4", "--max-length", "30")
 
