@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from engine_process import EngineProcess, TokenIds
+from engine_process import EngineProcess, Run, TokenIds
 
 # Share of sentences that must be identical to CTranslate2's.
 LEAST_IDENTICAL = {1: 0.99, 4: 0.97}
@@ -45,6 +45,18 @@ def identical_share(outputs: Sequence[TokenIds], others: Sequence[TokenIds]) -> 
     return sum(same) / len(outputs)
 
 
+def scored_better(run: Run, other: Run) -> tuple[int, int]:
+    """Returns how many translations differ, and in how many of them ``run``'s scores higher."""
+    different = [
+        one_score > other_score
+        for one, other_one, one_score, other_score in zip(
+            run.outputs, other.outputs, run.scores, other.scores, strict=True
+        )
+        if one != other_one
+    ]
+    return len(different), sum(different)
+
+
 def check_outputs(
     processes: Sequence[EngineProcess],
     count: int,
@@ -76,15 +88,16 @@ def check_outputs(
         share = identical_share(greedy[ours.name], greedy[theirs.name])
         agreement.note(_share_line(1, share, count), share >= LEAST_IDENTICAL[1])
     if ours and theirs and 4 in beam_sizes:
-        found = ours.run(count, 4, 32, outputs=True).outputs
-        share, patient_share = (
-            identical_share(found, theirs.run(count, 4, 32, outputs=True, patience=patience).outputs)
-            for patience in (1.0, PATIENCE)
+        found = ours.run(count, 4, 32, outputs=True)
+        default, patient = (
+            theirs.run(count, 4, 32, outputs=True, patience=patience) for patience in (1.0, PATIENCE)
         )
-        line = _share_line(4, patient_share, count)
+        share = identical_share(found.outputs, patient.outputs)
+        different, better = scored_better(found, default)
         agreement.note(
-            f"{line}, given patience {PATIENCE:g}; {share:.1%} by its default",
-            patient_share >= LEAST_IDENTICAL[4],
+            f"{_share_line(4, share, count)}, given patience {PATIENCE:g}; by its default {different} differ, and ours "
+            f"scores higher in {better} of them",
+            share >= LEAST_IDENTICAL[4],
         )
     bleu = {
         name: score_translations(list(map(decode, ids)), references).bleu

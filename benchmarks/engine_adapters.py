@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ class Engine(Protocol):
     description: str
     patience: float
     max_target_length: int
+    wants_scores: bool
 
     def prepare(self, source: TokenIds) -> Any:
         """Returns a sentence as the engine takes it; not timed."""
@@ -42,6 +43,7 @@ class Timed:
 
     outputs: dict[int, Any]
     latencies: dict[int, float]
+    scores: dict[int, float] = field(default_factory=dict)
 
 
 class OnCPU:
@@ -49,6 +51,7 @@ class OnCPU:
 
     patience = 1.0
     max_target_length = 256
+    wants_scores = False
 
     def peak_memory_bytes(self) -> int | None:
         return None
@@ -107,6 +110,7 @@ class Dragoman(OnCPU):
             return timed
         for index, (best, *_) in enumerate(translator.decode(sources, options=options)):
             timed.outputs[index] = best.token_ids
+            timed.scores[index] = best.score / len(best.token_ids)
             timed.latencies[index] = self._left[index] - self._joined[index]
         return timed
 
@@ -146,10 +150,13 @@ class CTranslate2(OnCPU):
                 ),
                 min_decoding_length=0,
                 return_end_token=True,
+                return_scores=self.wants_scores,
             )
             seconds = clock() - started
             for index, result in zip(batch, results, strict=True):
                 timed.outputs[index] = result.hypotheses[0]  # numbers once the clock stands
+                if self.wants_scores:
+                    timed.scores[index] = result.scores[0]
                 timed.latencies[index] = seconds
         return timed
 

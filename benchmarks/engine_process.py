@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Run:
         peak_memory_bytes: Largest resident memory of the process during the run; on a GPU, of its memory.
         outputs: The translations' tokens, end-of-sentence last where it was reached, in the order of the sentences; empty
             unless asked for.
+        scores: Their log-probabilities a token, in the same order; empty where the engine was not asked or does not tell.
     """
 
     seconds: float
@@ -43,6 +44,7 @@ class Run:
     num_tokens: int
     peak_memory_bytes: int
     outputs: list[TokenIds]
+    scores: list[float] = field(default_factory=list)
 
 
 class EngineProcess:
@@ -96,7 +98,7 @@ class EngineProcess:
             beam_size: Of the search; 1 is greedy.
             batch_size: Sentences at once, with all their beams.
             clock: Of `CLOCKS`.
-            outputs: Returns the translations, too.
+            outputs: Returns the translations and their scores, too.
             patience: CTranslate2's beam search ends when beam_size times this many hypotheses are finished.
         """
         self._send(

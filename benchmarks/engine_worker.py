@@ -47,7 +47,7 @@ def serve(
             answer({})
             continue
         clock = CLOCKS[request["clock"]]
-        engine.patience = request["patience"]
+        engine.patience, engine.wants_scores = request["patience"], request["outputs"]
         reset_peak_memory()
         engine.reset_peak()
         started = clock()
@@ -63,6 +63,7 @@ def serve(
             num_tokens=sum(map(len, found)),
             peak_memory_bytes=peak,
             outputs=found if request["outputs"] else [],
+            scores=[score for _, score in sorted(timed.scores.items())] if request["outputs"] else [],
         )
         answer(asdict(run))
 

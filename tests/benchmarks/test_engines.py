@@ -1,7 +1,7 @@
 """The comparison of engines, on a tiny model: what is run, what is compared, what is written."""
 
 import pytest
-from agreement import Agreement, check_outputs, identical_share
+from agreement import Agreement, check_outputs, identical_share, scored_better
 from engine_adapters import batches
 from engine_process import EngineError, EngineProcess, Run
 from engine_results import Results, Setting, Sizes, find_bars, rows
@@ -80,7 +80,8 @@ class FakeProcess:
         )
 
     def run(self, count, beam_size, batch_size, *, outputs, patience=1.0):
-        return run(9, 1.0, outputs=self._outputs.get((beam_size, patience), self._outputs[1, 1.0]))
+        outputs = self._outputs.get((beam_size, patience), self._outputs[1, 1.0])
+        return Run(1.0, [], 9, 10**6, outputs, [-0.5] * len(outputs))
 
 
 def agreement_of(theirs, ours_int8):
@@ -132,6 +133,12 @@ def test_tokens_end_with_end_of_sentence():
 def test_the_share_of_identical_translations_is_counted():
     assert identical_share([[1, 2], [5, 2], [3, 2]], [[1, 2], [5, 2], [4, 2]]) == pytest.approx(2 / 3)
     assert identical_share([[1, 5, 2]], [[1, 2]]) == 0
+
+
+def test_of_what_differs_it_is_told_who_scores_higher():
+    ours = Run(1.0, [], 9, 1, [[5, 2], [6, 2], [7, 2]], [-0.1, -0.2, -0.3])
+    theirs = Run(1.0, [], 9, 1, [[5, 2], [8, 2], [9, 2]], [-0.1, -0.4, -0.2])
+    assert scored_better(ours, theirs) == (2, 1)
 
 
 def test_a_translation_that_a_limit_cut_is_identical_as_far_as_it_goes():
