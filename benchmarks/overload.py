@@ -5,9 +5,9 @@
 
 One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. A
 second one has a queue that this rate works off in half a second, as an operator would choose it who wants nobody to wait longer.
-It gets sentences at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, one a call and without
-retries; before and after that, half the best rate. Server and load share the cores: to refuse takes time beside the core that
-translates, and with ``--pin`` both have the same one.
+It gets calls at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, and without retries;
+before and after that, half the best rate. Server and load share the cores: to refuse takes time beside the core that translates, and
+with ``--pin`` both have the same one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from servers import OURS, RunningServer, cores, running
 from dragoman.v1 import TranslateTextRequest
 
 METHOD = "/dragoman.v1.TranslationService/TranslateText"
-REQUESTS = [TranslateTextRequest(texts=[sentence]).SerializeToString() for sentence in SENTENCES]
 
 # Of the best rate.
 OVERLOAD, HALF = 10.0, 0.5
@@ -68,7 +67,7 @@ class Load:
 
     @property
     def goodput(self) -> float:
-        """Translations a second that came while the load lasted."""
+        """Calls a second that were answered while the load lasted."""
         done = sum(1 for call in self.calls if call.code == "OK" and call.ended <= self.stopped)
         return done / (self.stopped - self.started)
 
@@ -95,13 +94,15 @@ class Verdict:
 class Caller:
     """Sends sentences as bytes, so that as little as can be is spent on this side."""
 
-    def __init__(self, channel: grpc.aio.Channel, seed: int = 0) -> None:
+    def __init__(self, channel: grpc.aio.Channel, texts_per_call: int, seed: int = 0) -> None:
         self._call = channel.unary_unary(METHOD)
         self._rng = random.Random(seed)
+        texts = [self._rng.choices(SENTENCES, k=texts_per_call) for _ in range(200)]
+        self._requests = [TranslateTextRequest(texts=some).SerializeToString() for some in texts]
 
     async def send(self) -> Ended:
         sent = time.monotonic()
-        call = self._call(self._rng.choice(REQUESTS))
+        call = self._call(self._rng.choice(self._requests))
         try:
             await call
         except grpc.aio.AioRpcError as error:
@@ -159,15 +160,15 @@ def peak_memory(samples: list[tuple[float, int]], start: float, end: float) -> i
     return max((memory for time_, memory in samples if start <= time_ <= end), default=0)
 
 
-async def find_best(address: str, seconds: float, callers: int) -> Load:
+async def find_best(address: str, seconds: float, callers: int, texts_per_call: int) -> Load:
     async with grpc.aio.insecure_channel(address) as channel:
-        caller = Caller(channel)
+        caller = Caller(channel, texts_per_call)
         await caller.callers(callers, max(1.0, seconds / 5))  # warms up
         return await caller.callers(callers, seconds)
 
 
 async def overload(
-    server: RunningServer, best: float, seconds: float, calm_seconds: float
+    server: RunningServer, best: float, seconds: float, calm_seconds: float, texts_per_call: int
 ) -> tuple[Load, Load, Load, list[tuple[float, int]], float]:
     """Returns the loads before, during and after, samples of the memory, and the server's CPU share meanwhile."""
     memory: list[tuple[float, int]] = []
@@ -178,7 +179,7 @@ async def overload(
             await asyncio.sleep(0.1)
 
     async with grpc.aio.insecure_channel(server.address) as channel:
-        caller = Caller(channel)
+        caller = Caller(channel, texts_per_call)
         await caller.callers(64, 2.0)  # warms up
         watching = asyncio.create_task(watch())
         before = await caller.arrivals(HALF * best, calm_seconds)
@@ -207,7 +208,7 @@ def recovery_seconds(before: Load, after: Load) -> float:
 
 
 def judge(
-    best: Load, before: Load, during: Load, after: Load, memory: list[tuple[float, int]], queue_size: int
+    best: Load, before: Load, during: Load, after: Load, memory: list[tuple[float, int]], queued_calls: int
 ) -> list[Verdict]:
     refused = during.seconds_of("RESOURCE_EXHAUSTED")
     told = [call for call in during.calls if call.says_when]
@@ -215,7 +216,7 @@ def judge(
     middle = (during.started + during.stopped) / 2
     growth = peak_memory(memory, middle, during.stopped) / max(1, peak_memory(memory, before.started, middle))
     # What waits in a full queue, and then the slowest that a full batch was seen to take by itself.
-    bound = queue_size / during.goodput + p99(best.seconds_of("OK"))
+    bound = queued_calls / during.goodput + p99(best.seconds_of("OK"))
     return [
         Verdict("goodput, share of the best", during.goodput / best.goodput, MIN_GOODPUT, "", at_least=True),
         Verdict("refusals, p99", p99(refused), MAX_REFUSAL_SECONDS, "s"),
@@ -237,6 +238,7 @@ def judge(
     "--calm-seconds", default=5.0, show_default=True, help="At half the best rate, before and after."
 )
 @click.option("--callers", default=128, show_default=True, help="Who find the best rate.")
+@click.option("--texts-per-call", default=1, show_default=True, help="Sentences in each call.")
 @click.option(
     "--queue-seconds", default=0.5, show_default=True, help="What the queue may hold, at the best rate."
 )
@@ -255,6 +257,7 @@ def main(
     best_seconds: float,
     calm_seconds: float,
     callers: int,
+    texts_per_call: int,
     queue_seconds: float,
     threads: int,
     precision: str,
@@ -269,16 +272,16 @@ def main(
     if client_core is not None:
         os.sched_setaffinity(0, {client_core})
     with running("dragoman", OURS, arguments, core=server_core) as server:
-        best = asyncio.run(find_best(server.address, best_seconds, callers))
-    queue_size = max(1, round(queue_seconds * best.goodput))
+        best = asyncio.run(find_best(server.address, best_seconds, callers, texts_per_call))
+    queue_size = max(texts_per_call, round(queue_seconds * best.goodput * texts_per_call))
     arguments += ["--max-queue-size", str(queue_size)]
     with running("dragoman", OURS, arguments, core=server_core) as server:
         before, during, after, memory, cpu = asyncio.run(
-            overload(server, best.goodput, seconds, calm_seconds)
+            overload(server, best.goodput, seconds, calm_seconds, texts_per_call)
         )
-    verdicts = judge(best, before, during, after, memory, queue_size)
+    verdicts = judge(best, before, during, after, memory, queue_size // texts_per_call)
     print(
-        f"{machine()}; {threads} thread(s), {server.precision}, queue of {queue_size}; best rate {best.goodput:.1f} sentences/s with {callers} "
+        f"{machine()}; {threads} thread(s), {server.precision}, queue of {queue_size}; best rate {best.goodput:.1f} calls/s with {callers} "
         f"callers, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for {seconds:g} s; the server took "
         f"{cpu:.2f} CPUs"
     )
@@ -295,9 +298,10 @@ def main(
             for v in verdicts
         ]
         facts = {
-            "best_sentences_per_second": best.goodput,
+            "texts_per_call": texts_per_call,
+            "best_calls_per_second": best.goodput,
             "offered_calls_per_second": during.rate,
-            "goodput_sentences_per_second": during.goodput,
+            "goodput_calls_per_second": during.goodput,
             "refused": len(during.seconds_of("RESOURCE_EXHAUSTED")),
             "admitted": len(during.seconds_of("OK")),
             "max_queue_size": queue_size,
