@@ -43,7 +43,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
-    """Returns the dtype that ``precision`` names on ``device``; "auto" is float32 on a CPU and bfloat16 on a GPU.
+    """Returns the dtype that ``precision`` names on ``device``; "auto" is bfloat16 on a GPU, float32 elsewhere.
 
     Raises:
         DeviceError: The precision is unknown or not supported there.

@@ -33,10 +33,12 @@ class Kernel:
     Attributes:
         name: For the log.
         levels: Largest absolute value of an activation that it multiplies exactly.
+        is_fast: Faster than the same product in float32.
     """
 
     name: str
     levels: int
+    is_fast: bool = True
 
     def product(self, weight: Tensor) -> _Product:
         """Returns the product with ``weight``, (N, K), int8, laid out as the kernel likes it."""
@@ -80,7 +82,7 @@ class _PackedKernel(Kernel):
 class _FloatKernel(Kernel):
     """Integers as float32, which holds them exactly up to 2^24: right everywhere, and no faster than float32."""
 
-    name, levels = "integers as float32", 127
+    name, levels, is_fast = "integers as float32", 127, False
 
     def product(self, weight: Tensor) -> _Product:
         levels = weight.float()

@@ -168,6 +168,12 @@ def test_attention_shown_is_that_of_the_integers_that_served(tiny_model, int8_mo
     assert not served.cross.equal(exact.cross)
 
 
+def test_auto_is_int8_for_a_wide_model_where_the_processor_is_fast_at_it(tiny_model):
+    fast = best_kernel().is_fast
+    assert load_model(BUNDLED_MODEL, device="cpu").precision == ("int8" if fast else "float32")
+    assert tiny_model.precision == "float32"  # too narrow to gain
+
+
 def test_the_model_says_that_it_computes_in_integers(int8_model, tiny_model):
     assert int8_model.precision == "int8"
     assert int8_model.parameter_count == tiny_model.parameter_count

@@ -74,7 +74,7 @@ precision_option = option(
     "--precision",
     default="auto",
     type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
-    help="Arithmetic; auto is float32 on a CPU and bfloat16 on a GPU.",
+    help="Arithmetic; auto is int8 on a CPU that is fast at it, else float32, and bfloat16 on a GPU.",
 )
 
 json_option = option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
