@@ -121,6 +121,8 @@ class RunningBatch:
         started = time.perf_counter()
         sizes = [group.cache.num_rows for group in groups]
         last_ids = groups[0].last_ids if len(groups) == 1 else torch.cat([group.last_ids for group in groups])
+        for group in groups:
+            group.mark_idle()
         logits = self._model.step(last_ids, *(group.cache for group in groups))  # (B, V)
         finished = []
         for group, rows in zip(groups, logits.split(sizes), strict=True):

@@ -169,7 +169,9 @@ class BeamSearch:
             for _, child in children:
                 self._finish(child, FinishReason.LENGTH)
             children = []
-        self.is_done = not children or self._is_decided(children[0][1])
+        # What can't enter any more ranks behind all that can, and so do its continuations: without it these go on as they would.
+        children = [(parent, child) for parent, child in children if self._can_enter(child)]
+        self.is_done = not children
         return self._place(children)
 
     def result(self) -> FinishedSentence:
@@ -192,14 +194,15 @@ class BeamSearch:
         bisect.insort(self._finished, (-rank, hypothesis), key=lambda entry: entry[0])
         del self._finished[options.num_hypotheses :]
 
-    def _is_decided(self, best: Live) -> bool:
+    def _can_enter(self, live: Live) -> bool:
+        """Returns whether a live hypothesis can still come to stand among the best ``num_hypotheses``."""
         options = self.sequence.options
         if len(self._finished) < options.num_hypotheses:
-            return False
+            return True
         alpha = options.length_penalty
         # The sum only falls. With α ≥ 0 the greatest length makes most of what is left of it, with α < 0 the next.
         length = self.sequence.max_length if alpha >= 0 else self._num_steps + 1
-        return normalized(best.rank_sum, length, alpha) <= -self._finished[-1][0]
+        return normalized(live.rank_sum, length, alpha) > -self._finished[-1][0]
 
     def _place(self, children: list[tuple[int, Live]]) -> list[tuple[int, int]]:
         rows: list[Live | None] = [None] * len(self.live)

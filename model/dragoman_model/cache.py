@@ -208,6 +208,7 @@ class DecoderCache:
         self.rows = rows
         self.width = width
         self.max_length = max_length
+        self.idle: frozenset[int] = frozenset()
 
     @property
     def num_rows(self) -> int:

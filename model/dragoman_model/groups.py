@@ -43,6 +43,9 @@ class Group(ABC, Generic[Search]):
         self._reports = False
         self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
+    def mark_idle(self) -> None:
+        """Tells the cache which rows the next step need not compute."""
+
     @abstractmethod
     def advance(self, logits: Tensor) -> None:
         """Chooses the next token of every row from its logits, (R, V)."""
@@ -169,6 +172,16 @@ class RowGroup(Group[RowSearch]):
 
 class BeamGroup(Group[BeamSearch]):
     """Sentences whose rows are the beams of one search each."""
+
+    def mark_idle(self) -> None:
+        """Tells the cache which rows the next step need not compute: those without a hypothesis."""
+        width = self.cache.width
+        self.cache.idle = frozenset(
+            index * width + row
+            for index, search in enumerate(self.searches)
+            for row, live in enumerate(search.live)
+            if live is None
+        )
 
     def advance(self, logits: Tensor) -> None:
         """Chooses each sentence's next hypotheses from its rows' logits, (R, V)."""

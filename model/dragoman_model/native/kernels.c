@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One copy in the machine's code, so that sums run in one order whoever asks. */
+#define ONE_COPY __attribute__((noinline))
+
 /* Vectors of 32-bit lanes, and what multiplies four unsigned by four signed bytes into each lane. */
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define LANES 16
@@ -115,13 +118,35 @@ void pack(const int8_t *weight, int64_t outputs, int64_t inputs, int8_t *packed,
     }
 }
 
-/* Quantises a row and returns its step. */
-static float quantize(const float *x, int64_t inputs, uint8_t *q) {
-    float largest = 0;
-    for (int64_t k = 0; k < inputs; k++) {
-        float size = fabsf(x[k]);
-        largest = size > largest ? size : largest;
+/* The largest of some numbers. In vectors by hand: compilers leave a loop of comparisons as it is, for the sake of NaN. */
+static float largest_of(const float *x, int64_t count) {
+    float largest = -INFINITY, lanes[LANES];
+    vfloat most = VI(set1_ps)(-INFINITY);
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) most = VI(max_ps)(most, VI(loadu_ps)(x + i));
+    VI(storeu_ps)(lanes, most);
+    for (int lane = 0; lane < LANES; lane++) largest = lanes[lane] > largest ? lanes[lane] : largest;
+    for (; i < count; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+/* The largest absolute value of a row, whose length fills vectors. */
+static float size_of(const float *x, int64_t count) {
+    float largest = 0, lanes[LANES];
+    vfloat most = VI(setzero_ps)(), least = most;
+    for (int64_t i = 0; i < count; i += LANES) {
+        const vfloat some = VI(loadu_ps)(x + i);
+        most = VI(max_ps)(most, some);
+        least = VI(min_ps)(least, some);
     }
+    VI(storeu_ps)(lanes, VI(max_ps)(most, VI(sub_ps)(VI(setzero_ps)(), least)));
+    for (int lane = 0; lane < LANES; lane++) largest = lanes[lane] > largest ? lanes[lane] : largest;
+    return largest;
+}
+
+/* Quantises a row and returns its step. */
+ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
+    const float largest = size_of(x, inputs);
     float step = largest * (1.0f / LEVELS) + 1e-30f;
     float inverse = 1.0f / step;
     for (int64_t k = 0; k < inputs; k++)
@@ -216,7 +241,7 @@ static void apply(const Map *map, const float *x, int64_t rows_count, int relu, 
     }
 }
 
-static void normalize(const Norm *norm, const float *x, int64_t rows, int64_t width, float *out) {
+ONE_COPY static void normalize(const Norm *norm, const float *x, int64_t rows, int64_t width, float *out) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         float mean = 0, variance = 0;
         for (int64_t d = 0; d < width; d++) mean += x[d];
@@ -248,16 +273,16 @@ static inline float exp_of(float x) {
 }
 
 /* Attention of one query over so many columns; 1 / sqrt(W) is in the queries' weights. */
-static void attend(const float *query, const float *keys, const float *values, int64_t columns, int64_t width,
+ONE_COPY static void attend(const float *query, const float *keys, const float *values, int64_t columns, int64_t width,
                    int64_t stride, float *weights, float *out) {
-    float largest = -INFINITY, total = 0;
+    float total = 0;
     for (int64_t c = 0; c < columns; c++) {
         const float *key = keys + c * stride;
         float score = 0;
         for (int64_t w = 0; w < width; w++) score += query[w] * key[w];
         weights[c] = score;
-        largest = score > largest ? score : largest;
     }
+    const float largest = largest_of(weights, columns);
     for (int64_t c = 0; c < columns; c++) weights[c] = exp_of(weights[c] - largest);
     for (int64_t c = 0; c < columns; c++) total += weights[c];
     for (int64_t w = 0; w < width; w++) out[w] = 0;
@@ -330,21 +355,24 @@ void map_rows(const Map *map, const float *x, int64_t rows, float *out, float *s
 
 /* One step of R rows, which read token_ids, (R), and get logits, (R, V).
  *
- * Row r has lengths[r] steps behind it, writes its new keys and values behind them, and belongs to sentence r / beams, with
- * source_lengths of columns. caches holds each layer's.
+ * Row r has lengths[r] steps behind it, or below 0, and then nothing is computed of it. It writes its new keys and values behind
+ * them, and belongs to sentence r / beams, with source_lengths of columns. caches holds each layer's.
  */
-void step(const Stack *stack, int64_t rows, int64_t beams, const int64_t *token_ids, const int64_t *lengths,
+void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *token_ids, const int64_t *lengths,
           const int64_t *source_lengths, const Caches *caches, float *logits, float *scratch) {
     const Layer *layers = stack->layers;
     const int64_t num_layers = stack->num_layers, num_heads = stack->num_heads, width = stack->width, inner = stack->inner;
+    int64_t active[all_rows + 1], rows = 0;
+    for (int64_t r = 0; r < all_rows; r++)
+        if (lengths[r] >= 0) active[rows++] = r;
     float *x = aligned(scratch);
     scratch = x + rows * width;
-    for (int64_t r = 0; r < rows; r++) embed(stack, token_ids[r], lengths[r], x + r * width);
+    for (int64_t a = 0; a < rows; a++) embed(stack, token_ids[active[a]], lengths[active[a]], x + a * width);
     float *h = scratch, *projected = h + rows * width, *hidden = projected + 3 * rows * width;
     float *weights = aligned(hidden + rows * inner);
     int64_t longest = 0;
-    for (int64_t r = 0; r < rows; r++) longest = most(longest, lengths[r] + 1);
-    for (int64_t s = 0; s < rows / beams; s++) longest = most(longest, source_lengths[s]);
+    for (int64_t r = 0; r < all_rows; r++) longest = most(longest, lengths[r] + 1);
+    for (int64_t s = 0; s < all_rows / beams; s++) longest = most(longest, source_lengths[s]);
     void *rest = aligned(weights + longest);
     const int64_t head = width / num_heads;
     for (int64_t l = 0; l < num_layers; l++) {
@@ -352,24 +380,26 @@ void step(const Stack *stack, int64_t rows, int64_t beams, const int64_t *token_
         const Caches *cache = caches + l;
         normalize(&layer->self_norm, x, rows, width, h);
         apply(&layer->self_in, h, rows, 0, 0, projected, rest);
-        for (int64_t r = 0; r < rows; r++)
+        for (int64_t a = 0; a < rows; a++)
             for (int64_t i = 0; i < num_heads; i++) {
-                const float *mine = projected + r * 3 * width + i * head;
+                const int64_t r = active[a];
+                const float *mine = projected + a * 3 * width + i * head;
                 float *keys = cache->self + (r * num_heads + i) * cache->self_columns * head;
                 float *values = keys + cache->self_rows * num_heads * cache->self_columns * head;
                 memcpy(keys + lengths[r] * head, mine + width, head * sizeof(float));
                 memcpy(values + lengths[r] * head, mine + 2 * width, head * sizeof(float));
-                attend(mine, keys, values, lengths[r] + 1, head, head, weights, h + r * width + i * head);
+                attend(mine, keys, values, lengths[r] + 1, head, head, weights, h + a * width + i * head);
             }
         apply(&layer->self_out, h, rows, 0, x, x, rest);
         normalize(&layer->cross_norm, x, rows, width, h);
         apply(&layer->cross_in, h, rows, 0, 0, projected, rest);
-        for (int64_t r = 0; r < rows; r++)
+        for (int64_t a = 0; a < rows; a++)
             for (int64_t i = 0; i < num_heads; i++) {
+                const int64_t r = active[a];
                 const float *keys = cache->cross + (r / beams * num_heads + i) * cache->cross_columns * head;
                 const float *values = keys + cache->cross_rows * num_heads * cache->cross_columns * head;
-                attend(projected + r * width + i * head, keys, values, source_lengths[r / beams], head, head, weights,
-                       h + r * width + i * head);
+                attend(projected + a * width + i * head, keys, values, source_lengths[r / beams], head, head, weights,
+                       h + a * width + i * head);
             }
         apply(&layer->cross_out, h, rows, 0, x, x, rest);
         normalize(&layer->feed_forward.norm, x, rows, width, h);
@@ -378,6 +408,9 @@ void step(const Stack *stack, int64_t rows, int64_t beams, const int64_t *token_
     }
     normalize(&stack->last, x, rows, width, h);
     apply(&stack->project, h, rows, 0, 0, logits, rest);
+    const int64_t vocabulary = stack->project.outputs;
+    for (int64_t a = rows - 1; a >= 0 && active[a] != a; a--) /* each to its row, the last first */
+        memmove(logits + active[a] * vocabulary, logits + a * vocabulary, vocabulary * sizeof(float));
 }
 
 /* Copies rows of a cache, (L, 2, rows, H, C, W), into others, each as far as it is used. */
@@ -396,9 +429,9 @@ typedef struct {
     float largest, log_total;
 } Normalizer;
 
-static Normalizer normalizer(const float *logits, int64_t vocabulary) {
-    float largest = -INFINITY, total = 0;
-    for (int64_t v = 0; v < vocabulary; v++) largest = logits[v] > largest ? logits[v] : largest;
+ONE_COPY static Normalizer normalizer(const float *logits, int64_t vocabulary) {
+    const float largest = largest_of(logits, vocabulary);
+    float total = 0;
     for (int64_t v = 0; v < vocabulary; v++) total += exp_of(logits[v] - largest);
     return (Normalizer){largest, logf(total)};
 }
@@ -448,8 +481,7 @@ void expand(const float *logits, int64_t sentences, int64_t beams, int64_t vocab
             const Normalizer n = normalizer(logits, vocabulary);
             for (int64_t start = 0; start < vocabulary; start += BLOCK) {
                 const int64_t end = start + BLOCK < vocabulary ? start + BLOCK : vocabulary;
-                float largest = -INFINITY;
-                for (int64_t v = start; v < end; v++) largest = logits[v] > largest ? logits[v] : largest;
+                const float largest = largest_of(logits + start, end - start);
                 if (!((largest - n.largest) - n.log_total + sum > totals[count - 1])) continue;
                 for (int64_t v = start; v < end; v++) {
                     const float rank = (logits[v] - n.largest) - n.log_total, total = rank + sum;

@@ -201,9 +201,12 @@ class NativeModel(InferenceModel):
                 own_rows, own_columns, cross_rows, cross_columns,
             )  # fmt: skip
         columns = max(own_columns, cross_columns)
+        lengths = cache.rows.lengths
+        if cache.idle:
+            lengths = [-1 if row in cache.idle else length for row, length in enumerate(lengths)]
         self._library.step(
             ctypes.byref(self._decoder_stack), _Long(cache.num_rows), _Long(cache.width), _pointer(token_ids),
-            _longs(cache.rows.lengths), _longs(cache.sentences.lengths), layers, _pointer(logits),
+            _longs(lengths), _longs(cache.sentences.lengths), layers, _pointer(logits),
             self._scratch_for(cache.num_rows, columns),
         )  # fmt: skip
 

@@ -91,3 +91,14 @@ def test_a_step_beyond_the_models_limit_is_refused(models, sources):
         models[0].step(torch.tensor([5]), cache)
     with pytest.raises(CacheFullError, match="3 steps"):
         models[0].step(torch.tensor([5]), cache)
+
+
+def test_idle_rows_are_left_out_and_the_others_get_the_same_bits(models, sources):
+    native = models[0]
+    full, partly = native.prefill(sources), native.prefill(sources)
+    for place in range(3):
+        token_ids = torch.tensor([100 + place, 200, 300 + place, 7, 900 + place])
+        partly.idle = frozenset([0, 3]) if place else frozenset()
+        expected, actual = native.step(token_ids, full), native.step(token_ids, partly)
+        for row in (1, 2, 4):
+            assert actual[row].equal(expected[row])
