@@ -186,6 +186,26 @@ def test_scores_and_counts_add_up(tiny_model):
     assert translation.source_token_count == sum(map(len, prepared.source_ids))
 
 
+def test_leaving_tokens_out_changes_nothing_else(tiny_model):
+    prepared = prepare(tiny_model, "\n The cat sees you.  Lena paints.\n")
+    generator = random.Random(4)
+    for _ in range(50):  # of any tokens: single bytes and special ones, too
+        results = [
+            tuple(
+                Hypothesis(ids, tuple(-generator.random() for _ in ids), FinishReason.LENGTH)
+                for ids in (
+                    tuple(generator.randrange(tiny_model.config.target_vocab_size) for _ in range(9))
+                    for _ in range(2)
+                )
+            )
+            for _ in range(2)
+        ]
+        whole = assemble(tiny_model, prepared, results)
+        without = assemble(tiny_model, prepared, results, with_tokens=False)
+        bare = [dataclasses.replace(hypothesis, tokens=()) for hypothesis in whole.alternatives]
+        assert without == dataclasses.replace(whole, tokens=(), alternatives=tuple(bare))
+
+
 def test_the_spans_of_tokens_point_at_their_characters(tiny_model):
     prepared = prepare(tiny_model, "\n  The cat sees you.   Lena paints.\n")
     translation = assemble(tiny_model, prepared, results_for(tiny_model, ["Die 😀 mag Äpfel.", "Lena malt."]))

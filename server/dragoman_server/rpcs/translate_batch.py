@@ -182,8 +182,9 @@ class _BulkStream:
     def _done(
         self, item_id: str, prepared: PreparedText, sentences: Sequence[FinishedSentence]
     ) -> BatchResult:
-        text = assemble_text(self._served, prepared, sentences)
-        translation = translation_message(text, self._options, include_tokens=self._asked.include_tokens)
+        with_tokens = self._asked.include_tokens
+        text = assemble_text(self._served, prepared, sentences, with_tokens=with_tokens)
+        translation = translation_message(text, self._options, include_tokens=with_tokens)
         return BatchResult(id=item_id, translation=translation)
 
     def _failed(self, item_id: str, error: Exception) -> BatchResult | DeadlineError:

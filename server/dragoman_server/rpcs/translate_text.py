@@ -48,7 +48,7 @@ async def translate_text(
         num_characters * options.num_hypotheses,
         lambda: [
             translation_message(text, options, include_tokens=asked.include_tokens)
-            for text in _assemble_texts(served, prepared, results)
+            for text in _assemble_texts(served, prepared, results, with_tokens=asked.include_tokens)
         ],
     )
     served.metrics.count_sentences("blank", sum(1 for text in prepared if not text.source_ids))
@@ -71,13 +71,17 @@ def _prepare_texts(served: ServedModel, asked: TranslateRequest) -> list[Prepare
 
 
 def _assemble_texts(
-    served: ServedModel, prepared: Sequence[PreparedText], results: Sequence[FinishedSentence]
+    served: ServedModel,
+    prepared: Sequence[PreparedText],
+    results: Sequence[FinishedSentence],
+    *,
+    with_tokens: bool,
 ) -> list[TextTranslation]:
     translations = []
     position = 0
     for text in prepared:
         end = position + len(text.source_ids)
-        translations.append(assemble_text(served, text, results[position:end]))
+        translations.append(assemble_text(served, text, results[position:end], with_tokens=with_tokens))
         position = end
     assert position == len(results)
     return translations
