@@ -1,6 +1,6 @@
 """What a bulk stream costs an interactive caller: p99 of one caller alone and beside a `TranslateBatch` stream.
 
-    python benchmarks/bulk.py                              # about two minutes
+    python benchmarks/bulk.py                              # about three minutes
     python benchmarks/bulk.py --rounds 2 --calls 60 --json bulk.json
 
 The caller sends one sentence of the test set, waits for its translation and sends the next; the stream sends as fast as flow
@@ -180,10 +180,11 @@ def main(
         str(model),
     ]
     server_core, load_core = cores(pin)
-    print(
-        f"{machine()}; {threads} thread(s); model {model.name}, {precision}; medians of {rounds} rounds of {calls} calls"
-    )
+    name = machine()  # before this process keeps to one core
     with running("dragoman", OURS, arguments, core=server_core) as server:
+        print(
+            f"{name}; {threads} thread(s); model {model.name}, {server.precision}; medians of {rounds} rounds of {calls} calls"
+        )
         if load_core is not None:
             os.sched_setaffinity(0, {load_core})
         say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731

@@ -1,6 +1,6 @@
 """Sends a server ten times what it can do, and measures what becomes of the calls that it takes and of those that it doesn't.
 
-    python benchmarks/overload.py                            # the bundled model; about two minutes
+    python benchmarks/overload.py                            # the bundled model; about three minutes
     python benchmarks/overload.py --seconds 10 --json overload.json
 
 One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. A
@@ -216,7 +216,7 @@ def judge(
     middle = (during.started + during.stopped) / 2
     growth = peak_memory(memory, middle, during.stopped) / max(1, peak_memory(memory, before.started, middle))
     # What waits in a full queue, and then the slowest that a full batch was seen to take by itself.
-    bound = queued_calls / during.goodput + p99(best.seconds_of("OK"))
+    bound = queued_calls / during.goodput + p99(best.seconds_of("OK")) if during.goodput else 0.0
     return [
         Verdict("goodput, share of the best", during.goodput / best.goodput, MIN_GOODPUT, "", at_least=True),
         Verdict("refusals, p99", p99(refused), MAX_REFUSAL_SECONDS, "s"),
@@ -268,6 +268,7 @@ def main(
     """Overloads a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
     arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
     arguments += ["--model", str(model)] if model else []
+    name = machine()  # before this process keeps to one core
     server_core, client_core = cores(pin)
     if client_core is not None:
         os.sched_setaffinity(0, {client_core})
@@ -281,7 +282,7 @@ def main(
         )
     verdicts = judge(best, before, during, after, memory, queue_size // texts_per_call)
     print(
-        f"{machine()}; {threads} thread(s), {server.precision}, queue of {queue_size}; best rate {best.goodput:.1f} calls/s with {callers} "
+        f"{name}; {threads} thread(s), {server.precision}, queue of {queue_size}; best rate {best.goodput:.1f} calls/s with {callers} "
         f"callers, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for {seconds:g} s; the server took "
         f"{cpu:.2f} CPUs"
     )

@@ -24,6 +24,11 @@ def journal_path(output_path: Path) -> Path:
     return output_path.with_name(output_path.name + ".journal")
 
 
+def draft_path(path: Path) -> Path:
+    """Returns where a journal is written before it takes its place."""
+    return path.with_name(path.name + ".new")
+
+
 def fingerprint(stream: BinaryIO) -> dict[str, Any]:
     """Returns what tells an input from others, and leaves the stream at its start."""
     digest = hashlib.sha256()
@@ -87,7 +92,7 @@ class Journal:
         Raises:
             OSError: It cannot be written; from then on, nothing is.
         """
-        temporary = self.path.with_name(self.path.name + ".new")
+        temporary = draft_path(self.path)
         self._file = temporary.open("wb", buffering=0)
         try:
             self._write({"format": _FORMAT, **self._job})

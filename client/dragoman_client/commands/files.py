@@ -19,7 +19,15 @@ from dragoman_client.commands.printing import Numbers, Printer
 from dragoman_client.commands.progress import LineProgress
 from dragoman_client.commands.shared import Shared, is_terminal
 from dragoman_client.errors import DragomanError
-from dragoman_client.journal import Journal, JournalError, count_lines, fingerprint, journal_path, lock
+from dragoman_client.journal import (
+    Journal,
+    JournalError,
+    count_lines,
+    draft_path,
+    fingerprint,
+    journal_path,
+    lock,
+)
 from dragoman_client.lines import Line, LineReader, read_ahead
 from dragoman_client.results import BatchResult
 
@@ -269,15 +277,19 @@ def _open_for_update(path: Path) -> BinaryIO:
 
 
 def check_paths(input_path: Path | None, output_path: Path | None) -> None:
-    """Refuses to write over the input.
+    """Refuses to write over the input, be it with the output or with its journal.
 
     Raises:
-        click.UsageError: Both paths are of one file.
+        click.UsageError: The input is one of the files that would be written.
     """
-    if not (input_path and output_path and input_path.is_file() and output_path.exists()):
+    if not (input_path and output_path and input_path.is_file()):
         return
-    if input_path.samefile(output_path):
+    journal = journal_path(output_path)
+    if output_path.exists() and input_path.samefile(output_path):
         raise click.UsageError(f"--output would overwrite --input: {output_path}")
+    for path in (journal, draft_path(journal)):
+        if path.exists() and input_path.samefile(path):
+            raise click.UsageError(f"the journal of --output would overwrite --input: {path}")
 
 
 def _size(stream: BinaryIO) -> int | None:

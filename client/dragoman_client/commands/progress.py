@@ -59,7 +59,7 @@ class LineProgress:
     def say(self, message: str) -> None:
         """Writes a line to standard error, above the bar."""
         if self._shown:
-            self._progress.console.print(message, soft_wrap=True)
+            self._progress.console.print(message, soft_wrap=True, markup=False, highlight=False)
         else:
             print(message, file=sys.stderr)
 

@@ -210,7 +210,7 @@ def _groups(sources: BinaryIO, translations: BinaryIO) -> Iterator[list[_Pair]]:
         if source is None or translation is None:
             shorter = "--sources" if source is None else "--translations"
             count = min(ours.num_lines, theirs.num_lines)
-            raise click.ClickException(f"{shorter} has only {count:,} lines, fewer than the other file")
+            raise click.ClickException(f"{shorter} ends after line {count:,}, before the other file does")
 
 
 def _each(reader: LineReader) -> Iterator[Line]:

@@ -130,7 +130,7 @@ def test_refusal_of_no_pair_in_particular_ends_the_job(
 
 @pytest.mark.parametrize(
     ("sources", "translations", "shorter"),
-    [(b"a\nb\n", b"c\n", "--translations has only 1 lines"), (b"", b"c\n", "--sources has only 0 lines")],
+    [(b"a\nb\n", b"c\n", "--translations ends after line 1,"), (b"", b"c\n", "--sources ends after line 0,")],
 )
 def test_files_of_different_lengths_are_refused_after_what_they_share(
     dragoman: Dragoman, files: tuple[Path, Path], sources: bytes, translations: bytes, shorter: str

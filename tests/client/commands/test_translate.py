@@ -276,13 +276,15 @@ def test_input_that_cannot_be_opened_exits_1_and_makes_no_output(
     assert not output.exists()
 
 
-def test_input_is_never_overwritten(dragoman: Dragoman, tmp_path: Path) -> None:
-    path = tmp_path / "text"
+@pytest.mark.parametrize("name", ["text", "text.journal", "text.journal.new"])
+def test_input_is_never_overwritten(dragoman: Dragoman, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     path.write_text("precious\n")
 
-    result = dragoman("translate", "--input", str(path), "--output", str(path))
+    result = dragoman("translate", "--input", str(path), "--output", str(tmp_path / "text"))
 
     assert result.exit_code == 2
+    assert "would overwrite --input" in result.stderr
     assert path.read_text() == "precious\n"
 
 
