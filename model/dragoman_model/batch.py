@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, RowSearch
-from dragoman_model.cache import DecoderCache
+from dragoman_model.cache import KEPT_BYTES, DecoderCache
 from dragoman_model.groups import BeamGroup, Group, RowGroup
 from dragoman_model.inference import EncodedSources
 from dragoman_model.native.model import inference_model
@@ -45,7 +45,7 @@ class RunningBatch:
         self._model = inference_model(transformer)
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
-        self._spare_caches: dict[int, DecoderCache] = {}  # by width, empty
+        self._spare_caches: dict[int, DecoderCache] = {}  # by width, empty, last used last
 
     @property
     def num_rows(self) -> int:
@@ -136,8 +136,15 @@ class RunningBatch:
 
     def _drop_empty_groups(self) -> None:
         for kind in [kind for kind, group in self._groups.items() if not group.searches]:
-            # The next sentences of this width find the memory there.
-            self._spare_caches[kind[1]] = self._groups.pop(kind).cache
+            # The next sentences of this width find the memory there; of many widths only the last used keep theirs.
+            cache, width = self._groups.pop(kind).cache, kind[1]
+            kept_bytes = cache.size_bytes
+            self._spare_caches.pop(width, None)
+            for other, spare in reversed(list(self._spare_caches.items())):
+                kept_bytes += spare.size_bytes
+                if kept_bytes > KEPT_BYTES:
+                    del self._spare_caches[other]
+            self._spare_caches[width] = cache
 
     def _attend_all(
         self, attends: SequenceOf[ForcedDecode], failed: list[FailedSentence]

@@ -60,6 +60,11 @@ class KeyValueCache:
         return len(self.lengths)
 
     @property
+    def size_bytes(self) -> int:
+        """Memory that keys and values take, used or not."""
+        return self._buffer.numel() * self._buffer.element_size()
+
+    @property
     def num_columns(self) -> int:
         """Columns that a step reads, padding included."""
         return self._num_columns
@@ -165,7 +170,7 @@ class KeyValueCache:
         del self.lengths[len(rows) :]
         self._num_columns = _whole_blocks(max(self.lengths, default=0))
         is_roomy = self._mask.size(1) >= 4 * self._num_columns
-        if is_roomy and self._buffer.numel() * self._buffer.element_size() > KEPT_BYTES:
+        if is_roomy and self.size_bytes > KEPT_BYTES:
             self._resize(self._mask.size(0), 2 * self._num_columns)
         self._views = None
 
@@ -214,6 +219,11 @@ class DecoderCache:
     def num_rows(self) -> int:
         """Rows R held now."""
         return self.rows.num_rows
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that its keys and values take, used or not."""
+        return self.sentences.size_bytes + self.rows.size_bytes
 
     @property
     def device(self) -> torch.device:

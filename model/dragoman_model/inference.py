@@ -173,15 +173,23 @@ class InferenceModel:
     def admit(self, cache: DecoderCache, encoded: EncodedSources, sentences: Sequence[int]) -> None:
         """Adds some of the sentences, by index, behind those in ``cache``; their rows have yet to take a step."""
         cross, first = cache.sentences, cache.sentences.num_rows
-        lengths = [encoded.lengths[index] for index in sentences]
+        starts = list(itertools.accumulate(encoded.lengths, initial=0))
+        # Without padding: a column is never one that a row may not attend to.
+        tokens_of = [
+            [
+                token
+                for token in range(starts[index], starts[index] + encoded.lengths[index])
+                if token not in encoded.padding
+            ]
+            for index in sentences
+        ]
+        lengths = list(map(len, tokens_of))
         cross.add_rows(len(sentences), max(lengths, default=0))
         cross.lengths[first:] = lengths
-        starts = list(itertools.accumulate(encoded.lengths, initial=0))
         places = [
-            (row, column, starts[index] + column)
-            for row, index in enumerate(sentences, start=first)
-            for column in range(encoded.lengths[index])
-            if starts[index] + column not in encoded.padding
+            (row, column, token)
+            for row, tokens in enumerate(tokens_of, start=first)
+            for column, token in enumerate(tokens)
         ]
         if places:
             to_rows, to_columns, tokens = torch.tensor(places, device=self.device).unbind(1)

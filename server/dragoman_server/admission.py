@@ -39,7 +39,7 @@ class _Lane:
 
 
 class _Prefill:
-    """What is encoded in one step, as one padded matrix."""
+    """What is encoded in one step, each sentence counted as long as the longest."""
 
     def __init__(self, limits: SchedulerLimits, speed: Speed) -> None:
         self._max_tokens: float = limits.max_prefill_tokens

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from dragoman_model import batch as batch_module
 from dragoman_model.batch import RunningBatch, pad_ids
 from dragoman_model.errors import CacheFullError
 from dragoman_model.options import DecodingOptions
@@ -341,6 +342,23 @@ def test_a_translation_of_one_token_can_be_attended(batch, tiny_model, sources):
     attention = batch.run(Plan(attend=(forced,))).attentions[0]
     assert attention.cross.shape[2:] == (1, len(sources[0]))
     assert len(attention.log_probabilities) == 1
+
+
+def test_memory_of_widths_used_before_is_kept_up_to_a_limit(batch, sources, monkeypatch):
+    def run(width):
+        options = DecodingOptions(beam_size=width)
+        run_to_end(batch, [Sequence(id=0, source_ids=sources[0], max_length=5, options=options)])
+
+    run(1)
+    batch.run(Plan())
+    spare = next(iter(batch._spare_caches.values()))
+    run(2)
+    assert list(batch._spare_caches) == [1, 2]
+    run(1)
+    assert batch._spare_caches[1] is spare  # used again
+    monkeypatch.setattr(batch_module, "KEPT_BYTES", 0)
+    run(3)
+    assert list(batch._spare_caches) == [3]
 
 
 def test_ids_are_padded_at_the_end():

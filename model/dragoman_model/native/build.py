@@ -1,11 +1,12 @@
 """Builds the kernels for this processor, once, where there is a compiler.
 
-The result is kept in the user's cache (``$XDG_CACHE_HOME/dragoman``, else ``~/.cache/dragoman``) under a name that says what it
-was built from, by and for.
+The result is kept in the user's cache (``$XDG_CACHE_HOME/dragoman/kernels``, else ``~/.cache/dragoman/kernels``) under a name that
+says what it was built from, by and for. What is kept is run, so that it must be of this user's own making.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -32,7 +33,7 @@ _BUILD_SECONDS = 60  # it takes one or two
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Returns the kernels; None where they can't be had, with the reason in the log."""
-    if platform.machine() not in ("x86_64", "AMD64"):
+    if os.name != "posix" or platform.machine() not in ("x86_64", "AMD64"):
         return None  # written for vectors of x86
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "gcc", "clang"))), None)
     if compiler is None:
@@ -48,33 +49,62 @@ def library() -> ctypes.CDLL | None:
 
 def _load(compiler: str) -> ctypes.CDLL:
     name = f"kernels-{_key(compiler)}.so"
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragoman"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not (folder / name).exists():
-            with tempfile.TemporaryDirectory(dir=folder) as there:
-                _build(compiler, Path(there) / name)
-                (Path(there) / name).replace(folder / name)  # whole or not at all, whoever else builds
-        return ctypes.CDLL(str(folder / name))
-    except OSError:  # a home that can't be written to, or holds a half of something
+        kept = _private_folder() / name
+        with contextlib.suppress(OSError):  # none yet, or a half of one
+            return _open(kept)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as there:
+            _build(compiler, Path(there) / name)
+            (Path(there) / name).replace(kept)  # whole or not at all, whoever else builds
+        return _open(kept)
+    except (
+        OSError,
+        subprocess.CalledProcessError,
+    ):  # a home that can't be written to, is full or somebody else's
         with tempfile.TemporaryDirectory() as there:
             _build(compiler, Path(there) / name)
-            return ctypes.CDLL(str(Path(there) / name))
+            return _open(Path(there) / name)
+
+
+def _private_folder() -> Path:
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # a user that has no home, as in some containers
+        raise OSError(str(error)) from error
+    folder = cache / "dragoman" / "kernels"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _check_is_private(folder)
+    return folder
+
+
+def _open(file: Path) -> ctypes.CDLL:
+    _check_is_private(file)
+    return ctypes.CDLL(str(file))
+
+
+def _check_is_private(path: Path) -> None:
+    """Refuses what another user can have written: a cache may stand in a folder that all may write to."""
+    status = path.lstat()
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+        raise PermissionError(f"{path}: others may write to it")
 
 
 def _build(compiler: str, target: Path) -> None:
-    subprocess.run(
-        [compiler, *FLAGS, "-o", str(target), str(SOURCE), "-lm"],
-        check=True, capture_output=True, text=True, timeout=_BUILD_SECONDS,
-    )  # fmt: skip
+    _run([compiler, *FLAGS, "-o", str(target), str(SOURCE), "-lm"])
+    target.chmod(0o700)
 
 
 def _key(compiler: str) -> str:
-    version = subprocess.run(
-        [compiler, "--version"], check=True, capture_output=True, text=True, timeout=_BUILD_SECONDS
-    ).stdout
+    version = _run([compiler, "--version"])
     parts = (SOURCE.read_text(encoding="utf-8"), " ".join(FLAGS), version, _processor())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _run(command: list[str]) -> str:
+    """Returns what a command prints, in whatever encoding."""
+    return subprocess.run(
+        command, check=True, capture_output=True, encoding="utf-8", errors="replace", timeout=_BUILD_SECONDS
+    ).stdout
 
 
 def _processor() -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -17,6 +19,8 @@ from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from dragoman_model.quantization import Int8Linear
 from dragoman_model.transformer import Transformer
+
+_log = logging.getLogger(__name__)
 
 _Pointer = ctypes.c_void_p
 _Long = ctypes.c_int64
@@ -71,8 +75,38 @@ def inference_model(transformer: Transformer) -> InferenceModel:
     """Returns the fastest form of a model: through the kernels where it is quantised and they can be had."""
     kernels = transformer.native_kernels
     if kernels is not None and is_supported(transformer):
-        return NativeModel(transformer, kernels)
+        if is_exact(kernels):
+            return NativeModel(transformer, kernels)
+        _log.warning("the int8 kernels give wrong products here; PyTorch's operators serve instead")
     return InferenceModel(transformer)
+
+
+@functools.cache
+def is_exact(library: ctypes.CDLL) -> bool:
+    """Returns whether the kernels' products are those of the definition, the largest numbers among them."""
+    levels = int(library.levels())
+    generator = torch.Generator().manual_seed(0)
+    for num_rows in (1, 7, 64):
+        x = torch.randint(-levels, levels + 1, (num_rows, 96), generator=generator).float()
+        weight = torch.randint(-127, 128, (80, 96), generator=generator, dtype=torch.int8)
+        x[0], weight[0], weight[1] = levels, 127, -127
+        x[:, 0] = levels  # so that a level is 1 in every row
+        packed, sums = torch.empty_like(weight), torch.empty(80, dtype=torch.int32)
+        library.pack(_pointer(weight), _Long(80), _Long(96), _pointer(packed), _pointer(sums))
+        ones, zeros = torch.ones(80), torch.zeros(80)
+        pointers = (tensor.data_ptr() for tensor in (packed, ones, zeros, sums))
+        out, scratch = torch.empty((num_rows, 80)), torch.empty(num_rows * 97 + 16)
+        library.map_rows(
+            ctypes.byref(_Map(*pointers, 96, 80)),
+            _pointer(x),
+            _Long(num_rows),
+            _pointer(out),
+            _pointer(scratch),
+        )
+        # Below 2^21, so that float32 is off by less than a half.
+        if not out.round().double().equal(x.double() @ weight.double().t()):
+            return False
+    return True
 
 
 class NativeModel(InferenceModel):
@@ -127,6 +161,10 @@ class NativeModel(InferenceModel):
         if not 0 <= int(token_ids.min()) <= int(token_ids.max()) < vocab_size:
             raise IndexError(f"a source token is not in the vocabulary of {vocab_size}")
         lengths = [len(source) for source in sources]
+        if max(lengths) > len(self._positions):
+            raise IndexError(
+                f"a source of {max(lengths)} tokens; the model has {len(self._positions)} positions"
+            )
         shape = len(token_ids), self._num_layers, 2, self._num_heads, self._head_width
         keys_values = torch.empty(shape)
         self._library.encode(

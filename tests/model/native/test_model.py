@@ -7,7 +7,7 @@ from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
 from dragoman_model.errors import CacheFullError
 from dragoman_model.inference import InferenceModel
 from dragoman_model.native.build import library
-from dragoman_model.native.model import NativeModel, inference_model
+from dragoman_model.native.model import NativeModel, inference_model, is_exact
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
@@ -82,6 +82,39 @@ def test_padding_inside_a_source_goes_the_way_of_the_operators(models):
     native, operators = (model.encode([[5, 0, 6, 2]]) for model in models)
     assert native.padding == operators.padding == {1}
     assert native.keys_values.equal(operators.keys_values)
+
+
+def test_nothing_attends_to_padding_inside_a_source(models):
+    source = [5, 6, *[0] * 60, 7, 2]
+    used = models[0].prefill([[9] * 70])  # what it held must not be seen either
+    used.select([])
+    models[0].admit(used, models[0].encode([source]), [0])
+    token_ids = torch.tensor([2])
+    steps = [models[0].step(token_ids, cache) for cache in (used, models[0].prefill([source]))]
+    assert steps[0].equal(steps[1])
+    assert_close(steps[0], models[1].step(token_ids, models[1].prefill([source])))
+
+
+def test_a_source_of_more_tokens_than_positions_is_an_error(models):
+    limit = models[0].config.max_source_length
+    assert models[0].encode([[5] * limit]).lengths == (limit,)
+    with pytest.raises(IndexError, match="positions"):
+        models[0].encode([[5] * (limit + 1)])
+
+
+def test_kernels_that_multiply_wrongly_are_told_and_not_used(loaded, monkeypatch, caplog):
+    kernels = loaded.transformer.native_kernels
+    assert is_exact(kernels)
+
+    class Wrong:
+        levels, pack = kernels.levels, kernels.pack
+
+        def map_rows(self, *_):
+            """Leaves what memory holds, which is no product."""
+
+    monkeypatch.setattr(loaded.transformer, "native_kernels", Wrong())
+    assert type(inference_model(loaded.transformer)) is InferenceModel
+    assert "wrong products" in caplog.text
 
 
 def test_a_step_beyond_the_models_limit_is_refused(models, sources):
