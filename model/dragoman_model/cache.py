@@ -40,8 +40,9 @@ class KeyValueCache:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Starts without rows."""
-        # Copies rows, (sources, targets), in the buffer alone; None lets PyTorch's operators do it.
-        self.copy_slots: Callable[[Sequence[int], Sequence[int]], None] | None = None
+        # Copies rows, (cache, sources, targets), in the buffer alone; None lets PyTorch's operators do it. The cache is handed
+        # over and not held, since what holds itself leaves its memory late.
+        self.copy_slots: Callable[[KeyValueCache, Sequence[int], Sequence[int]], None] | None = None
         self.lengths: list[int] = []
         # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
         self._buffer = torch.zeros(
@@ -152,7 +153,7 @@ class KeyValueCache:
         device = self._buffer.device
         from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=device)
         if self.copy_slots and set(sources).isdisjoint(targets):
-            self.copy_slots(sources, targets)
+            self.copy_slots(self, sources, targets)
         else:
             held = self._buffer[..., : self._num_columns, :]
             held.index_copy_(2, to_rows, held.index_select(2, from_rows))

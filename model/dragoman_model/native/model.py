@@ -6,7 +6,6 @@ import ctypes
 import functools
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -177,7 +176,7 @@ class NativeModel(InferenceModel):
         """Returns a cache without rows for sentences with ``width`` rows each."""
         cache = super().empty_cache(width)
         for part in (cache.sentences, cache.rows):
-            part.copy_slots = partial(self._copy_slots, part)
+            part.copy_slots = self._copy_slots
         return cache
 
     def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:

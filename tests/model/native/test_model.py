@@ -1,4 +1,6 @@
+import gc
 import random
+import weakref
 
 import pytest
 import torch
@@ -93,6 +95,20 @@ def test_nothing_attends_to_padding_inside_a_source(models):
     steps = [models[0].step(token_ids, cache) for cache in (used, models[0].prefill([source]))]
     assert steps[0].equal(steps[1])
     assert_close(steps[0], models[1].step(token_ids, models[1].prefill([source])))
+
+
+def test_a_cache_that_nobody_uses_any_more_leaves_its_memory_at_once(models, sources):
+    gc.disable()
+    try:
+        for model in models:
+            cache = model.prefill(sources, width=2)
+            model.step(torch.tensor([5] * 10), cache)
+            cache.copy_rows([0], [1])
+            parts = [weakref.ref(cache.rows), weakref.ref(cache.sentences)]
+            del cache
+            assert [part() for part in parts] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_source_of_more_tokens_than_positions_is_an_error(models):
