@@ -155,7 +155,7 @@ class MessageBuilder:
     def add(self, item: BatchItem) -> None:
         """Puts an item into the message."""
         self._message.items.append(item)
-        self._characters += len(item.text)
+        self._characters += len(item.text) + len(item.target_prefix)
 
     @property
     def has_items(self) -> bool:

@@ -26,7 +26,7 @@ from dragoman_client import (
     Translator,
     UnavailableError,
 )
-from dragoman_client.bulk import MAX_ITEMS_PER_MESSAGE, MAX_TEXT_BYTES, Bulk, Outage
+from dragoman_client.bulk import MAX_ITEMS_PER_MESSAGE, MAX_TEXT_BYTES, Bulk, MessageBuilder, Outage
 from tests.client.scripted_server import DIGEST, ScriptedServer, failure, serve
 
 Run = Callable[..., list[BatchResult]]
@@ -197,6 +197,18 @@ def test_texts_without_end_are_read_only_as_they_are_asked_for(server: ScriptedS
 
     assert next(counter) <= 29
     assert server.script.stream_ended.wait(10)
+
+
+@pytest.mark.parametrize("field", ["text", "target_prefix"])
+def test_message_is_one_that_every_server_reads_whatever_makes_it_long(field: str) -> None:
+    builder = MessageBuilder(v1.TranslateBatchRequest())
+    largest = 0
+    for number in range(MAX_ITEMS_PER_MESSAGE):
+        builder.add(v1.BatchItem(id=str(number), **{field: "🙂" * 15_000}))
+        if builder.is_full:
+            largest = max(largest, builder.take().ByteSize())
+
+    assert 0 < largest < 1 << 20
 
 
 def test_long_texts_wait_for_each_other(server: ScriptedServer) -> None:

@@ -47,7 +47,7 @@ def _score_work(served: ServedModel, asked: ScoreRequest) -> list[Decode]:
     for index, (text, translation) in enumerate(zip(asked.texts, asked.translations, strict=True)):
         prepared = prepare_text(served, f"items[{index}].text", text, split=False)
         if not prepared.source_ids:
-            violation = FieldViolation(f"items[{index}].text", "blank; there is nothing to translate")
+            violation = FieldViolation(f"items[{index}].text", "blank; there is nothing to score")
             raise InvalidArgumentError(violations=[violation])
         target_ids = given_target(served, f"items[{index}].translation", translation)
         work.append(given_work(prepared.source_ids[0], target_ids))
