@@ -205,6 +205,7 @@ class DecoderCache:
         rows: Self-attention keys and values of each row.
         width: Rows W of each sentence.
         max_length: Steps that a row may take at most.
+        idle: Rows that the next step need not compute; what it says of them then means nothing.
     """
 
     def __init__(

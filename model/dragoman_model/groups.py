@@ -44,7 +44,8 @@ class Group(ABC, Generic[Search]):
         self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
     def mark_idle(self) -> None:
-        """Tells the cache which rows the next step need not compute."""
+        """Tells the cache which rows the next step need not compute: none, whoever used it before."""
+        self.cache.idle = frozenset()
 
     @abstractmethod
     def advance(self, logits: Tensor) -> None:

@@ -241,6 +241,8 @@ class NativeModel(InferenceModel):
         lengths = cache.rows.lengths
         if cache.idle:
             lengths = [-1 if row in cache.idle else length for row, length in enumerate(lengths)]
+            # Not what memory held before: with a number that is none there, −∞ for the row no longer keeps it out.
+            logits[list(cache.idle)] = 0.0
         self._library.step(
             ctypes.byref(self._decoder_stack), _Long(cache.num_rows), _Long(cache.width), _pointer(token_ids),
             _longs(lengths), _longs(cache.sentences.lengths), layers, _pointer(logits),

@@ -5,11 +5,14 @@ import weakref
 import pytest
 import torch
 
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
 from dragoman_model.errors import CacheFullError
 from dragoman_model.inference import InferenceModel
 from dragoman_model.native.build import library
 from dragoman_model.native.model import NativeModel, inference_model, is_exact
+from dragoman_model.options import DecodingOptions
+from dragoman_model.plan import Plan, Sequence
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
@@ -151,3 +154,35 @@ def test_idle_rows_are_left_out_and_the_others_get_the_same_bits(models, sources
         expected, actual = native.step(token_ids, full), native.step(token_ids, partly)
         for row in (1, 2, 4):
             assert actual[row].equal(expected[row])
+
+
+def run_alone(transformer, sequence, before=()):
+    """Returns the hypotheses of a sentence that follows others in a batch."""
+    batch = RunningBatch(transformer)
+    for one in (*before, sequence):
+        finished = batch.run(Plan(admit=(one,))).finished
+        while batch.num_sentences:
+            finished += batch.run(Plan()).finished
+    return finished[0].hypotheses
+
+
+def test_samples_in_the_memory_that_a_beam_search_left_are_those_of_an_empty_batch(loaded, sources):
+    beams = Sequence(id=0, source_ids=tuple(sources[0]), max_length=1, options=DecodingOptions(beam_size=4))
+    options = DecodingOptions(num_hypotheses=4, sampling_topk=5, seed=7)
+    samples = Sequence(id=1, source_ids=tuple(sources[1]), max_length=8, options=options)
+    expected = run_alone(loaded.transformer, samples)
+    assert run_alone(loaded.transformer, samples, before=[beams]) == expected
+
+
+def test_what_memory_held_before_is_in_no_logits(loaded, sources, monkeypatch):
+    options = DecodingOptions(beam_size=4, min_length=3)
+    sequence = Sequence(id=0, source_ids=tuple(sources[1]), max_length=8, options=options)
+    expected = run_alone(loaded.transformer, sequence)
+    empty = torch.empty
+
+    def full_of_nan(*args, **kwargs):
+        made = empty(*args, **kwargs)
+        return made.fill_(torch.nan) if made.is_floating_point() else made
+
+    monkeypatch.setattr(torch, "empty", full_of_nan)
+    assert run_alone(loaded.transformer, sequence) == expected
