@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dragoman_model.beams import BeamSearch, RowSearch
-from dragoman_model.cache import KEPT_BYTES, DecoderCache
+from dragoman_model.cache import DecoderCache
 from dragoman_model.groups import BeamGroup, Group, RowGroup
 from dragoman_model.inference import EncodedSources
 from dragoman_model.native.model import inference_model
@@ -35,6 +35,10 @@ from dragoman_model.transformer import AttentionRecord, Transformer
 
 # Sentences whose searches differ in kind or width, or that may have to stand still apart, can't share a group.
 _Kind = tuple[bool, int, int]
+
+
+# Memory that caches without sentences keep for the next, beside that of the last one used.
+SPARE_BYTES = 2**26
 
 
 class RunningBatch:
@@ -138,11 +142,11 @@ class RunningBatch:
         for kind in [kind for kind, group in self._groups.items() if not group.searches]:
             # The next sentences of this width find the memory there; of many widths only the last used keep theirs.
             cache, width = self._groups.pop(kind).cache, kind[1]
-            kept_bytes = cache.size_bytes
+            spare_bytes = 0
             self._spare_caches.pop(width, None)
             for other, spare in reversed(list(self._spare_caches.items())):
-                kept_bytes += spare.size_bytes
-                if kept_bytes > KEPT_BYTES:
+                spare_bytes += spare.size_bytes
+                if spare_bytes > SPARE_BYTES:
                     del self._spare_caches[other]
             self._spare_caches[width] = cache
 

@@ -19,8 +19,9 @@ from dragoman_model.errors import CacheFullError
 # Columns come in multiples of this. Attention over them then adds up in the same order however many of them are padding,
 # so that a row's numbers don't depend on its neighbours' lengths, and the kernels meet no odd ends.
 COLUMN_BLOCK = 16
-# A buffer that was made for much longer rows than are left is kept up to this size: to make it anew takes as long as a step.
-KEPT_BYTES = 2**26
+# A buffer that was made for many more or much longer rows than are left is kept up to this size, since to make it anew takes as
+# long as a step: a batch of usual sentences fits. There may be one for each width of a search.
+KEPT_BYTES = 2**25
 
 
 class KeyValueCache:
@@ -170,9 +171,11 @@ class KeyValueCache:
         self.copy_rows([source for source, _ in moves], [target for _, target in moves])
         del self.lengths[len(rows) :]
         self._num_columns = _whole_blocks(max(self.lengths, default=0))
-        is_roomy = self._mask.size(1) >= 4 * self._num_columns
-        if is_roomy and self.size_bytes > KEPT_BYTES:
-            self._resize(self._mask.size(0), 2 * self._num_columns)
+        rows_there, columns_there = self._mask.shape
+        rows_left = rows_there if rows_there < 4 * self.num_rows else 2 * self.num_rows
+        columns_left = columns_there if columns_there < 4 * self._num_columns else 2 * self._num_columns
+        if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > KEPT_BYTES:
+            self._resize(rows_left, columns_left)
         self._views = None
 
     def _resize(self, rows: int, columns: int) -> None:

@@ -356,7 +356,7 @@ def test_memory_of_widths_used_before_is_kept_up_to_a_limit(batch, sources, monk
     assert list(batch._spare_caches) == [1, 2]
     run(1)
     assert batch._spare_caches[1] is spare  # used again
-    monkeypatch.setattr(batch_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(batch_module, "SPARE_BYTES", 0)
     run(3)
     assert list(batch._spare_caches) == [3]
 

@@ -157,6 +157,21 @@ def test_the_room_of_a_very_long_row_is_given_back(monkeypatch):
     assert take_step(cache, 401) == [[40003, 40100]]
 
 
+def test_the_room_of_many_rows_is_given_back(monkeypatch):
+    monkeypatch.setattr(cache_module, "KEPT_BYTES", 0)
+    cache = make_cache(lengths=(3,) * 40)
+    take_step(cache, 1)
+    many = cache.rows._buffer.numel()
+    cache.select([39])
+    assert cache.rows._buffer.numel() == many / 20
+    assert take_step(cache, 2) == [[139, 200]]
+    room = cache.rows._buffer.numel()
+    cache.select([])
+    cache.concatenate(make_cache(lengths=(5,)))
+    assert take_step(cache, 3) == [[300]]
+    assert cache.rows._buffer.numel() <= room
+
+
 def test_rows_can_be_selected_more_than_once():
     cache = make_cache()
     take_step(cache, 1)
