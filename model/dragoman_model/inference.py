@@ -174,15 +174,9 @@ class InferenceModel:
         """Adds some of the sentences, by index, behind those in ``cache``; their rows have yet to take a step."""
         cross, first = cache.sentences, cache.sentences.num_rows
         starts = list(itertools.accumulate(encoded.lengths, initial=0))
-        # Without padding: a column is never one that a row may not attend to.
-        tokens_of = [
-            [
-                token
-                for token in range(starts[index], starts[index] + encoded.lengths[index])
-                if token not in encoded.padding
-            ]
-            for index in sentences
-        ]
+        tokens_of: list[Sequence[int]] = [range(starts[index], starts[index + 1]) for index in sentences]
+        if encoded.padding:  # left out: a column is never one that a row may not attend to
+            tokens_of = [[token for token in tokens if token not in encoded.padding] for tokens in tokens_of]
         lengths = list(map(len, tokens_of))
         cross.add_rows(len(sentences), max(lengths, default=0))
         cross.lengths[first:] = lengths
