@@ -1,5 +1,6 @@
 """Text to token ids and back, and where in the text each token stands."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from dragoman_model.errors import TokenizerError
 from dragoman_model.text import is_start_of_character, whole_characters
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+CAPITALS_PIECE = "<capitals>"  # a sentence in capitals is this mark and then its small letters
 TOKENIZER_FILE = "tokenizer.model"
 
 _MAX_OPEN_BYTES = 3  # of a character in UTF-8 that is not complete
@@ -37,6 +39,9 @@ class Piece:
 class Tokenizer:
     """The SentencePiece processors of a model: one for its source and one for its target, often the same.
 
+    Where the vocabulary has a mark for it, A SENTENCE IN CAPITALS is read and written as that mark and the small letters,
+    which the model knows well; capitals by themselves would be spelt in rare pieces, one or two letters each.
+
     Args:
         source: Reads the text to translate.
         target: Writes the translation.
@@ -45,6 +50,7 @@ class Tokenizer:
     def __init__(self, source: SentencePieceProcessor, target: SentencePieceProcessor) -> None:
         self.source = source
         self.target = target
+        self._silent = {PAD_ID, BOS_ID, EOS_ID, _capitals_id(target)}
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
@@ -63,11 +69,24 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the source token ids of ``text``, EOS last."""
-        return [*self.source.encode(whole_characters(text), out_type=int), EOS_ID]
+        return _encode_batch(self.source, [text])[0]
 
     def encode_target(self, text: str) -> list[int]:
         """Returns the target token ids of ``text``, EOS last."""
-        return [*self.target.encode(whole_characters(text), out_type=int), EOS_ID]
+        return _encode_batch(self.target, [text])[0]
+
+    def encode_target_prefix(self, prefix: str, source_ids: Sequence[int]) -> list[int]:
+        """Returns the target token ids that a translation which starts with ``prefix`` starts with.
+
+        Of a source that is not in capitals the translation is not either, whatever its first word: no mark for "NATO".
+        """
+        marked = _capitals_id(self.source) in source_ids
+        ids = (
+            self.encode_target(prefix)
+            if marked
+            else self.target.encode(whole_characters(prefix), out_type=int)
+        )
+        return [i for i in ids if i != EOS_ID]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns ``encode`` of each text, faster than one by one."""
@@ -79,7 +98,8 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Returns the text of target token ids; special ones say nothing, bytes that are no character read U+FFFD."""
-        return str(self.target.decode([i for i in token_ids if not _is_special(i)]))
+        text = str(self.target.decode([i for i in token_ids if i not in self._silent]))
+        return text.upper() if self._in_capitals(token_ids) else text
 
     def decode_stable(self, token_ids: Sequence[int]) -> str:
         """Returns what ``decode`` gives of these target token ids whatever may follow them.
@@ -110,23 +130,45 @@ class Tokenizer:
 
     def target_pieces(self, token_ids: Sequence[int]) -> tuple[str, list[Piece]]:
         """Returns ``decode(token_ids)`` and each token's span in it."""
-        said = [i for i in token_ids if not _is_special(i)]
+        said = [i for i in token_ids if i not in self._silent]
         mapping = self.target.decode(said, return_type="offset_mapping")
-        text = str(mapping["text"])
+        text, offsets = str(mapping["text"]), mapping["offsets"]
+        if self._in_capitals(token_ids):
+            text, offsets = _in_capitals(text, offsets)
         spoken = iter(
-            _with_spans(
-                said, [self.target.id_to_piece(i) for i in said], mapping["offsets"], text, self.target
-            )
+            _with_spans(said, [self.target.id_to_piece(i) for i in said], offsets, text, self.target)
         )
         pieces = [
-            Piece(i, self.target.id_to_piece(i), None, special=True) if _is_special(i) else next(spoken)
+            Piece(i, self.target.id_to_piece(i), None, special=True) if i in self._silent else next(spoken)
             for i in token_ids
         ]
         return text, pieces
 
+    def _in_capitals(self, token_ids: Sequence[int]) -> bool:
+        """Returns whether target tokens begin with the mark; behind another token it says nothing."""
+        mark = _capitals_id(self.target)
+        return next((i == mark for i in token_ids if i not in (PAD_ID, BOS_ID)), False)
 
-def _is_special(token_id: int) -> bool:
-    return token_id in (PAD_ID, BOS_ID, EOS_ID)
+
+def _capitals_id(processor: SentencePieceProcessor) -> int | None:
+    """Returns the id of the mark for capitals; None where the vocabulary has none."""
+    found = int(processor.piece_to_id(CAPITALS_PIECE))
+    return found if found != UNK_ID else None
+
+
+def _in_small_letters(text: str) -> str | None:
+    """Returns a text in capitals in small letters, or None if it is not one or would not come back as it was."""
+    if not text.isupper() or sum(map(str.isupper, text)) < 2:  # one letter: "I", "A 5."
+        return None
+    small = text.lower()
+    return small if len(small) == len(text) and small.upper() == text else None
+
+
+def _in_capitals(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns ``text`` in capitals and the offsets there: ß becomes two letters."""
+    letters = [letter.upper() for letter in text]
+    starts = [0, *itertools.accumulate(map(len, letters))]
+    return "".join(letters), [(starts[first], starts[end]) for first, end in offsets]
 
 
 def _load_processor(path: Path) -> SentencePieceProcessor:
@@ -151,14 +193,30 @@ def _load_processor(path: Path) -> SentencePieceProcessor:
 
 
 def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
-    encoded = processor.encode([whole_characters(text) for text in texts], out_type=int, num_threads=1)
-    return [[*ids, EOS_ID] for ids in encoded]
+    read = [_as_read(processor, text) for text in texts]
+    encoded = processor.encode([letters for _, letters in read], out_type=int, num_threads=1)
+    return [[*mark, *ids, EOS_ID] for (mark, _), ids in zip(read, encoded, strict=True)]
 
 
 def _pieces(processor: SentencePieceProcessor, text: str) -> list[Piece]:
-    mapping = processor.encode(whole_characters(text), return_type="offset_mapping")
-    pieces = _with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], text, processor)
-    return [*pieces, Piece(EOS_ID, processor.id_to_piece(EOS_ID), None, special=True)]
+    mark, letters = _as_read(
+        processor, text
+    )  # as many letters as the text has, so that spans are those of the text
+    mapping = processor.encode(letters, return_type="offset_mapping")
+    return [
+        *(Piece(i, CAPITALS_PIECE, None, special=True) for i in mark),
+        *_with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], letters, processor),
+        Piece(EOS_ID, processor.id_to_piece(EOS_ID), None, special=True),
+    ]
+
+
+def _as_read(processor: SentencePieceProcessor, text: str) -> tuple[list[int], str]:
+    """Returns the mark's id and the small letters of a text in capitals; of another one no id and itself."""
+    mark = _capitals_id(processor)
+    small = _in_small_letters(text) if mark is not None else None
+    return (
+        ([], whole_characters(text)) if mark is None or small is None else ([mark], whole_characters(small))
+    )
 
 
 def _with_spans(

@@ -3,6 +3,10 @@
 import itertools
 
 from dragoman_model.training.corpus import Pair
+from dragoman_model.training.recipe import AugmentationOptions
+
+# Other names in every pair: so few different words hold too few pieces for the vocabularies of the tests.
+MANY_NAMES = AugmentationOptions(names=1.0)
 
 _SUBJECTS = {"The cat": "Die Katze", "A dog": "Ein Hund", "Our teacher": "Unser Lehrer", "Lena": "Lena"}
 _VERBS = {"sees": "sieht", "likes": "mag", "paints": "malt", "doesn't know": "kennt nicht"}

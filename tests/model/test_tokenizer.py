@@ -1,22 +1,32 @@
+import io
 import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sentencepiece import SentencePieceTrainer
 
 from dragoman_model.errors import ModelDirectoryError
-from dragoman_model.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILE, UNK_ID, Tokenizer
+from dragoman_model.tokenizer import (
+    BOS_ID,
+    CAPITALS_PIECE,
+    EOS_ID,
+    PAD_ID,
+    TOKENIZER_FILE,
+    UNK_ID,
+    Tokenizer,
+)
 from dragoman_model.training.recipe import TokenizerOptions
 from dragoman_model.training.vocabulary import train_tokenizer
-from tests.model.made_up import made_up_pairs
+from tests.model.made_up import MANY_NAMES, made_up_pairs
 
-VOCAB_SIZE = 380
+VOCAB_SIZE = 384
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tokenizer")
-    train_tokenizer(made_up_pairs(), TokenizerOptions(vocab_size=VOCAB_SIZE), directory)
+    train_tokenizer(made_up_pairs(), TokenizerOptions(vocab_size=VOCAB_SIZE), directory, MANY_NAMES)
     return directory
 
 
@@ -31,6 +41,10 @@ def spans_by_piece(pieces):
 
 def covered(text, pieces):
     return [text[slice(*piece.span)] for piece in pieces if not piece.special]
+
+
+def mark_of(tokenizer):
+    return tokenizer.source.piece_to_id(CAPITALS_PIECE)
 
 
 def test_encoding_ends_with_eos_and_decodes_to_the_same_text(tokenizer):
@@ -146,7 +160,7 @@ def assert_ordered_and_disjoint_or_equal(spans, length):
 def test_source_spans_of_any_text_are_ordered_within_it_and_disjoint_or_equal(tokenizer, text):
     pieces = tokenizer.source_pieces(text)
     assert [piece.id for piece in pieces] == tokenizer.encode(text)
-    assert_ordered_and_disjoint_or_equal([piece.span for piece in pieces[:-1]], len(text))
+    assert_ordered_and_disjoint_or_equal([piece.span for piece in pieces if not piece.special], len(text))
 
 
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=20))
@@ -154,7 +168,8 @@ def test_target_spans_of_any_tokens_cover_all_of_the_decoded_text_but_spaces(tok
     text, pieces = tokenizer.target_pieces(ids)
     assert text == tokenizer.decode(ids)
     assert [piece.id for piece in pieces] == ids
-    assert [piece.special for piece in pieces] == [token in (PAD_ID, BOS_ID, EOS_ID) for token in ids]
+    silent = (PAD_ID, BOS_ID, EOS_ID, mark_of(tokenizer))
+    assert [piece.special for piece in pieces] == [token in silent for token in ids]
     spans = [piece.span for piece in pieces if not piece.special]
     assert_ordered_and_disjoint_or_equal(spans, len(text))
     left_out = set(range(len(text))) - {i for span in spans for i in range(*span)}
@@ -176,6 +191,87 @@ def test_bytes_that_are_no_character_decode_to_replacement_characters(tokenizer)
     assert text.startswith("\ufffd")
     assert text.endswith("Lena")
     assert pieces[0].span[0] == 0
+
+
+# Capitals
+
+
+@pytest.mark.parametrize("text", ["THE CAT SEES 15 APPLES!", "OK", "NAÏVE 😀", "ÄPFEL", "A B"])
+def test_a_text_in_capitals_is_a_mark_and_its_small_letters(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert ids == [mark_of(tokenizer), *tokenizer.encode(text.lower())]
+    assert tokenizer.encode_batch([text]) == [ids]
+    assert tokenizer.decode(ids) == text
+
+
+# One letter, a word among others, what small letters would not give back, and letters without case.
+@pytest.mark.parametrize("text", ["I", "A 15", "The CAT", "STRAßE", "İSTANBUL", "15", "猫", ""])
+def test_other_texts_have_no_mark(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert mark_of(tokenizer) not in ids
+    assert tokenizer.decode(ids) == text
+
+
+def test_the_mark_cannot_be_typed(tokenizer):
+    assert mark_of(tokenizer) not in tokenizer.encode(f"{CAPITALS_PIECE} The cat")
+
+
+@given(st.text(st.sampled_from("ABßÄ😀ǅİ ŉ1.é"), max_size=20))
+def test_capitals_lose_no_character(tokenizer, text):
+    small = tokenizer.source.encode(text.lower(), out_type=int)
+    plain = tokenizer.source.decode(tokenizer.source.encode(text, out_type=int))
+    if tokenizer.encode(text)[:1] == [mark_of(tokenizer)]:
+        plain = tokenizer.source.decode(small).upper()
+    assert tokenizer.decode(tokenizer.encode(text)) == plain
+    assert plain.replace(" ", "") == tokenizer.source.normalize(text).replace("▁", "")
+
+
+def test_spans_of_a_text_in_capitals_are_those_of_its_letters(tokenizer):
+    text = "THE CAT LIKES YOU"
+    mark, *pieces, eos = tokenizer.source_pieces(text)
+    assert (mark.text, mark.span, mark.special) == (CAPITALS_PIECE, None, True)
+    assert eos.id == EOS_ID
+    assert "".join(covered(text, pieces)) == "THECATLIKESYOU"
+
+
+def test_a_sharp_s_in_capitals_is_two_letters_of_one_span(tokenizer):
+    ids = [mark_of(tokenizer), *tokenizer.target.encode("eine Straße da", out_type=int), EOS_ID]
+    text, pieces = tokenizer.target_pieces(ids)
+    assert text == tokenizer.decode(ids) == "EINE STRASSE DA"
+    assert "".join(covered(text, pieces)) == "EINESTRASSEDA"
+
+
+def test_a_mark_behind_another_token_says_nothing(tokenizer):
+    ids = tokenizer.target.encode("Die Katze", out_type=int)
+    assert tokenizer.decode([ids[0], mark_of(tokenizer), *ids[1:], EOS_ID]) == "Die Katze"
+
+
+def test_a_prefix_in_capitals_has_the_mark_only_where_the_source_has_it(tokenizer):
+    plain = tokenizer.target.encode("NATO", out_type=int)
+    assert tokenizer.encode_target_prefix("NATO", tokenizer.encode("The cat")) == plain
+    marked = tokenizer.encode_target_prefix("NATO", tokenizer.encode("THE CAT"))
+    assert marked == tokenizer.encode_target("NATO")[:-1]
+    assert marked[0] == mark_of(tokenizer)
+    assert tokenizer.encode_target_prefix("", tokenizer.encode("THE CAT")) == []
+
+
+def test_a_vocabulary_without_the_mark_spells_capitals_as_they_are(tmp_path):
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat", "THE CAT"] * 9),
+        model_writer=model,
+        vocab_size=272,
+        byte_fallback=True,
+        pad_id=PAD_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        unk_id=UNK_ID,
+        minloglevel=2,
+    )
+    (tmp_path / TOKENIZER_FILE).write_bytes(model.getvalue())
+    old = Tokenizer.load(tmp_path)
+    assert old.encode("THE CAT") == [*old.source.encode("THE CAT", out_type=int), EOS_ID]
+    assert old.decode(old.encode("THE CAT")) == "THE CAT"
 
 
 def test_a_missing_tokenizer_is_named(tmp_path):

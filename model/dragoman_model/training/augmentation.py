@@ -35,8 +35,10 @@ def augment(pairs: Sequence[Pair], options: AugmentationOptions, seed: int) -> l
     rows = _swap_names(pairs, options.names, rng) if options.names else list(pairs)
     if options.number_copies:
         rows += _number_copies(pairs, options.number_copies, rng)
-    if options.joined:
-        rows += _joined(rows, round(options.joined * len(pairs)), options.max_joined_characters, rng)
+    if options.numbered:
+        rows = [_add_numbers(row, rng) if rng.random() < options.numbered else row for row in rows]
+    for share, parts in ((options.joined, rows), (options.joined_numbers, list(filter(same_numbers, rows)))):
+        rows = rows + _joined(parts, round(share * len(pairs)), options.max_joined_characters, rng)
     if options.copied:
         rows = [_add_copied(row, rng) if rng.random() < options.copied else row for row in rows]
     return _change_surface(rows, options, rng)
@@ -163,10 +165,33 @@ def _digits(length: int, leading_zero: bool, in_thousands: bool, rng: random.Ran
         return str(rng.randint(2, 9))  # one of a thing would need another form of the noun
     if length == 4 and not leading_zero and rng.random() < 0.5:
         return str(rng.randint(1000, 2099))  # a year
-    digits = "".join(rng.choices(string.digits, k=length))
+    # Few different digits half of the time: in 1888 or 7700 a copy has to count, not only to find.
+    alphabet = string.digits if rng.random() < 0.5 else rng.sample(string.digits, 2)
+    digits = "".join(rng.choices(alphabet, k=length))
     if leading_zero:
         return "0" + digits[1:]
     return digits if digits[0] != "0" else str(rng.randint(1, 9)) + digits[1:]
+
+
+_BEFORE = ("{}. ", "{}: ", "{}) ", "({}) ", "{} – ")
+_BEHIND = (" {}", ", {}", " ({})", " [{}]", ": {}", " – {}")
+_BETWEEN = (", ", "/", " + ", "–", " x ", " = ", "; ")
+
+
+def _add_numbers(pair: Pair, rng: random.Random) -> Pair:
+    """Puts one to four numbers before both sides, or behind them, before the final mark."""
+    between = rng.choice(_BETWEEN)
+    numbers = between.join(
+        _digits(rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6)), False, False, rng)
+        for _ in range(rng.choice((1, 1, 1, 2, 3, 4)))
+    )
+    if rng.random() < 0.4:
+        added = rng.choice(_BEFORE).format(numbers)
+        return Pair(*(added + side for side in pair))
+    added = rng.choice(_BEHIND).format(numbers)
+    ends = [_FINAL.search(side) for side in pair]
+    bodies = [side[: end.start()] if end else side for side, end in zip(pair, ends, strict=True)]
+    return Pair(*(body + added + side[len(body) :] for body, side in zip(bodies, pair, strict=True)))
 
 
 # Names

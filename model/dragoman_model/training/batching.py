@@ -76,15 +76,13 @@ def epoch_batches(
         pairs: The clean training pairs.
         tokenizer: Encodes both sides.
         config: Gives the length limits.
-        augmentation: Drawn anew each epoch, at the epoch's rates.
+        augmentation: Drawn anew each epoch.
         max_batch_tokens: Padded tokens of a batch on its wider side, at most.
         seed: The run's seed.
         epoch: Which epoch, from 0.
     """
     rng = random.Random(f"{seed}/{epoch}")
-    encoded = encode_pairs(
-        augment(pairs, augmentation.of_epoch(epoch), rng.getrandbits(32)), tokenizer, config
-    )
+    encoded = encode_pairs(augment(pairs, augmentation, rng.getrandbits(32)), tokenizer, config)
     # Random order first, so that pairs of one length meet other ones each epoch; the sort is stable.
     rng.shuffle(encoded)
     encoded.sort(key=lambda pair: (len(pair.target), len(pair.source)))

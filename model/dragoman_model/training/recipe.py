@@ -11,7 +11,7 @@ import types
 import typing
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -145,21 +145,6 @@ class CleaningOptions(_Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LateAugmentation(_Section):
-    """What is seen more of late in a run: capitals and numbers are learnt last, since their pieces are the rarest.
-
-    Attributes:
-        from_epoch: The first epoch, counted from 0, with the rates below.
-        capitals: Takes the place of ``AugmentationOptions.capitals``.
-        number_copies: Takes the place of ``AugmentationOptions.number_copies``.
-    """
-
-    from_epoch: int = _number(minimum=0)
-    capitals: float = _number(minimum=0.0, maximum=1.0)
-    number_copies: int = _number(minimum=0, maximum=1000)
-
-
-@dataclass(frozen=True, kw_only=True)
 class AugmentationOptions(_Section):
     """How often a pair is changed into what people type; every rate is a share of the pairs, 0 is off.
 
@@ -170,11 +155,12 @@ class AugmentationOptions(_Section):
         capitals: Both sides are in CAPITALS.
         typographic: The source has curly apostrophes and quotation marks.
         number_copies: Copies of each pair that holds the same numbers on both sides, with other numbers; 0 is off.
+        numbered: Numbers are added before or after both sides.
         joined: Additional rows of 2 to 4 pairs, as a share of the pairs.
+        joined_numbers: Additional rows of 2 to 4 pairs that all hold numbers, as a share of the pairs.
         max_joined_characters: Longest side of such a row.
         copied: A symbol, an emoji or an address is added on both sides.
         names: A name that both sides hold is swapped for another, as a share of the pairs with such a name.
-        late: What changes late in a run; of those whose epoch has come the last in order counts.
     """
 
     drop_punctuation: float = _rate(0.08)
@@ -183,11 +169,12 @@ class AugmentationOptions(_Section):
     capitals: float = _rate(0.08)
     typographic: float = _rate(0.03)
     number_copies: int = _number(8, minimum=0, maximum=1000)
+    numbered: float = _rate(0.04)
     joined: float = _rate(0.12)
+    joined_numbers: float = _rate(0.01)
     max_joined_characters: int = _number(400, minimum=1)
     copied: float = _rate(0.02)
     names: float = _rate(0.05)
-    late: tuple[LateAugmentation, ...] = ()
 
     SURFACE_CHANGES: ClassVar[tuple[str, ...]] = (
         "drop_punctuation",
@@ -202,15 +189,6 @@ class AugmentationOptions(_Section):
         total = sum(getattr(self, name) for name in self.SURFACE_CHANGES)
         if total > 1:
             raise RecipeError(f"{' + '.join(self.SURFACE_CHANGES)} is {total:.3g}; allowed: at most 1")
-        for late in self.late:
-            self.of_epoch(late.from_epoch)  # checks the late rates together with the others
-
-    def of_epoch(self, epoch: int) -> "AugmentationOptions":
-        """Returns the rates of an epoch, counted from 0."""
-        begun = [late for late in self.late if late.from_epoch <= epoch]
-        if not begun:
-            return self
-        return replace(self, capitals=begun[-1].capitals, number_copies=begun[-1].number_copies, late=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,15 +196,13 @@ class TokenizerOptions(_Section):
     """The joint vocabulary.
 
     Attributes:
-        vocab_size: Pieces, the 4 special ones and the 256 bytes included.
+        vocab_size: Pieces, the 5 special ones and the 256 bytes included.
         character_coverage: Share of all characters that get a piece of their own; the rest is spelt in bytes.
-        capitals: Share of the vocabulary's own training text that is in CAPITALS, so that there are pieces for it.
         seed: Which changes the augmentation pass for the vocabulary makes.
     """
 
-    vocab_size: int = _number(8000, minimum=261, maximum=64000)
+    vocab_size: int = _number(8000, minimum=262, maximum=64000)
     character_coverage: float = _number(0.9999, minimum=0.98, maximum=1.0)
-    capitals: float = _rate(0.10)
     seed: int = _number(0, minimum=0)
 
 

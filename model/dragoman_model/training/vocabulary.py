@@ -7,7 +7,7 @@ from pathlib import Path
 import sentencepiece
 
 from dragoman_model.errors import TrainingError
-from dragoman_model.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILE, UNK_ID
+from dragoman_model.tokenizer import BOS_ID, CAPITALS_PIECE, EOS_ID, PAD_ID, TOKENIZER_FILE, UNK_ID
 from dragoman_model.training.augmentation import augment
 from dragoman_model.training.corpus import Pair
 from dragoman_model.training.recipe import AugmentationOptions, TokenizerOptions
@@ -33,10 +33,9 @@ def train_tokenizer(
     Raises:
         TrainingError: The pairs are too few for so many pieces.
     """
-    # Symbols to copy are left out: they stand for all that is rare, and what is rare is spelt in bytes.
-    augmentation = dataclasses.replace(
-        augmentation or AugmentationOptions(), capitals=options.capitals, copied=0.0
-    )
+    # Symbols to copy are left out: they stand for all that is rare, and what is rare is spelt in bytes. A sentence in
+    # capitals is read in small letters.
+    augmentation = dataclasses.replace(augmentation or AugmentationOptions(), capitals=0.0, copied=0.0)
     rows = augment(pairs, augmentation, options.seed)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / TOKENIZER_FILE
@@ -49,6 +48,7 @@ def train_tokenizer(
                 model_type="unigram",
                 vocab_size=options.vocab_size,
                 character_coverage=options.character_coverage,
+                control_symbols=[CAPITALS_PIECE],  # no text can hold a control symbol
                 byte_fallback=True,  # no character is ever lost
                 split_digits=True,  # a number is copied digit by digit, so that any number can be
                 normalization_rule_name="nmt_nfkc",

@@ -25,6 +25,9 @@ test_source = "test-en"
 test_target = "test-de"
 dev_size = 4
 
+[augmentation]
+names = 1.0  # many of them: too few different words hold too few pieces
+
 [tokenizer]
 vocab_size = 384
 

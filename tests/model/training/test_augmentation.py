@@ -28,7 +28,9 @@ OFF = AugmentationOptions(
     capitals=0.0,
     typographic=0.0,
     number_copies=0,
+    numbered=0.0,
     joined=0.0,
+    joined_numbers=0.0,
     copied=0.0,
     names=0.0,
 )
@@ -225,6 +227,37 @@ def test_joined_rows_hold_two_to_four_pairs_on_both_sides():
     assert len(joined) == 20
     assert {row.source.count(" ") + 1 for row in joined} == {2, 3, 4}
     assert all(row.target == row.source.replace("s", "t") for row in joined)
+
+
+def test_rows_joined_from_numbers_are_made_of_those_alone():
+    pairs = [Pair("one", "eins"), Pair("1 a", "1 b"), Pair("two", "zwei")]
+    joined = augment(pairs, only(joined_numbers=1.0), 3)[3:]
+    assert len(joined) == 3
+    for row in joined:
+        assert set(row.source.split()) == {"1", "a"}
+        assert row.source.replace("a", "b") == row.target
+
+
+def test_numbers_are_added_in_the_same_place_on_both_sides_and_before_the_final_mark():
+    rows = augment([Pair("Go on.", "Weiter!")] * 300, only(numbered=1.0), 2)
+    assert len(rows) == 300
+    before = 0
+    for row in rows:
+        assert same_numbers(row)
+        assert row.target == row.source.replace("Go on", "Weiter").replace(".", "!") or "." in row.target
+        before += row.source.endswith("Go on.")
+        assert row.source.startswith("Go on") or row.source.endswith("Go on.")
+        assert row.source[-1] == "."
+        assert row.target[-1] == "!"
+    assert 60 < before < 180
+    counts = {len(re.findall(r"\d+", row.source)) for row in rows}
+    assert counts == {1, 2, 3, 4}
+
+
+def test_many_numbers_have_few_different_digits():
+    numbers = [re.search(r"\d+", row.source)[0] for row in swapped("In 123456 words.", "In 123456 Worten.")]
+    of_six = [number for number in numbers if len(number) == 6]
+    assert 0.3 < sum(len(set(number)) <= 2 for number in of_six) / len(of_six) < 0.7
 
 
 def test_joined_rows_are_not_longer_than_allowed():

@@ -1,14 +1,12 @@
 import collections
-import dataclasses
 
 import pytest
 import torch
 
-from dragoman_model.errors import RecipeError
 from dragoman_model.tokenizer import EOS_ID
 from dragoman_model.training.batching import EncodedPair, encode_pairs, epoch_batches, group_pairs
 from dragoman_model.training.corpus import Pair
-from dragoman_model.training.recipe import AugmentationOptions, LateAugmentation
+from dragoman_model.training.recipe import AugmentationOptions
 from tests.model.made_up import made_up_pairs
 from tests.models import tiny_config
 
@@ -16,7 +14,7 @@ CONFIG = tiny_config()
 AUGMENTATION = AugmentationOptions()
 NO_AUGMENTATION = AugmentationOptions(
     drop_punctuation=0, lower_case=0, lower_case_drop_punctuation=0, capitals=0, typographic=0,
-    number_copies=0, joined=0, copied=0, names=0,
+    number_copies=0, numbered=0, joined=0, joined_numbers=0, copied=0, names=0,
 )  # fmt: skip
 
 
@@ -103,25 +101,3 @@ def test_pairs_over_the_models_limits_are_left_out(made_up_tokenizer):
 def test_both_sides_end_with_end_of_sentence(made_up_tokenizer):
     for pair in encode_pairs(made_up_pairs()[:5], made_up_tokenizer, CONFIG):
         assert pair.source[-1] == pair.target[-1] == EOS_ID
-
-
-def test_late_rates_hold_from_their_epoch_on(made_up_tokenizer):
-    late = (
-        LateAugmentation(from_epoch=2, capitals=1.0, number_copies=0),
-        LateAugmentation(from_epoch=3, capitals=0.0, number_copies=0),
-    )
-    augmentation = dataclasses.replace(NO_AUGMENTATION, late=late)
-
-    def share_of_capitals(epoch):
-        batches = batches_of(made_up_tokenizer, augmentation=augmentation, epoch=epoch)
-        targets = [made_up_tokenizer.decode(pair.target) for batch in batches for pair in batch.pairs]
-        return sum(target.isupper() for target in targets) / len(targets)
-
-    assert [share_of_capitals(epoch) for epoch in range(4)] == [0, 0, 1, 0]
-
-
-def test_late_rates_must_fit_the_others():
-    with pytest.raises(RecipeError, match="at most 1"):
-        AugmentationOptions(
-            drop_punctuation=0.5, late=(LateAugmentation(from_epoch=1, capitals=0.5, number_copies=0),)
-        )

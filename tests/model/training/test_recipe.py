@@ -121,7 +121,7 @@ def test_a_recipe_cannot_be_changed(write):
         ("[training]", "[augmentation]\njoined = 1.5", "augmentation.joined is 1.5; allowed: 0 to 1"),
         ("[training]", "[augmentation]\njoined = true", "augmentation.joined is True; allowed: a number"),
         ("[training]", "[augmentation]\ncapitals = 0.9", "is 1.12; allowed: at most 1"),
-        ("[training]", "[tokenizer]\nvocab_size = 200", "tokenizer.vocab_size is 200; allowed: 261 to 64000"),
+        ("[training]", "[tokenizer]\nvocab_size = 200", "tokenizer.vocab_size is 200; allowed: 262 to 64000"),
         ("[training]", "[[training]]", "training is [{}]; allowed: a table [training]"),
         (
             "[cleaning]\n",

@@ -14,7 +14,7 @@ from dragoman_model.training.run import train, write_best_model
 from dragoman_model.training.state import CheckpointStore
 from dragoman_model.transformer import Transformer
 from dragoman_model.translator import Translator
-from tests.model.made_up import made_up_pairs
+from tests.model.made_up import MANY_NAMES, made_up_pairs
 from tests.model.training.mirror import write_mirror
 from tests.model.training.tiny_runs import Recorder, never
 from tests.models import TINY_VOCAB_SIZE
@@ -40,6 +40,7 @@ def recipe(tmp_path, monkeypatch):
         target_language="de",
         downloads=write_mirror(mirror, texts),
         corpus=CorpusOptions(train="pairs", test_source="test-en", test_target="test-de", dev_size=4, seed=1),
+        augmentation=MANY_NAMES,
         tokenizer=TokenizerOptions(vocab_size=TINY_VOCAB_SIZE),
         model={
             "d_model": 16, "d_ff": 24, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1,

@@ -16,7 +16,7 @@ from tests.models import tiny_config
 
 NO_AUGMENTATION = AugmentationOptions(
     drop_punctuation=0, lower_case=0, lower_case_drop_punctuation=0, capitals=0, typographic=0,
-    number_copies=0, joined=0, copied=0, names=0,
+    number_copies=0, numbered=0, joined=0, joined_numbers=0, copied=0, names=0,
 )  # fmt: skip
 TRAIN = made_up_pairs()[::7]
 OPTIONS = {
