@@ -57,7 +57,7 @@ async def test_any_translation_gets_the_score_that_forcing_it_gives(
         target_ids = tuple(model.tokenizer.encode_target(translation))
         assert len(score.tokens) == len(target_ids)
         assert score.score == pytest.approx(sum(forced(model, text, target_ids)), abs=1e-4)
-        assert score.normalized_score == pytest.approx(score.score / len(target_ids), abs=1e-6)
+        assert score.normalized_score == pytest.approx(score.score / len(target_ids), rel=1e-6)
         assert math.fsum(token.log_probability for token in score.tokens) == pytest.approx(
             score.score, abs=1e-4
         )

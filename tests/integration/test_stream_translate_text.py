@@ -54,7 +54,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[LoadedModel]:
         model = load_model(directory, device="cpu")
         if seed % 2:
             transformer = copy.deepcopy(model.transformer)
-            transformer.output_bias.data[4:260] += 14.0
+            transformer.output_bias.data[5:261] += 14.0
             model = dataclasses.replace(model, transformer=transformer)
         models.append(model)
     return models
