@@ -67,19 +67,7 @@ def translations(model: LoadedModel) -> dict[str, TextTranslation]:
     return dict(zip(EVERYDAY, Translator(model).translate(EVERYDAY), strict=True))
 
 
-# Two numbers of which one begins the other come out as one of them twice.
-MIXES_NUMBERS_UP = pytest.mark.xfail(
-    strict=True, reason="a weakness of these weights, named in the model card"
-)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param(source, marks=MIXES_NUMBERS_UP) if source == "Room 412 is on the 4th floor." else source
-        for source in EVERYDAY
-    ],
-)
+@pytest.mark.parametrize("source", EVERYDAY)
 def test_an_everyday_sentence_comes_out_sane(source: str, translations: dict[str, TextTranslation]) -> None:
     translation = translations[source]
     assert translation.text.strip()
