@@ -53,7 +53,7 @@ async def until(condition: Callable[[], bool]) -> None:
     """Returns when the condition holds; what it reads is changed by other tasks and threads."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 (no event tells of a metric)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.002)  # the interpreter is the engine's, too: spinning would starve it
 
 
 @asynccontextmanager

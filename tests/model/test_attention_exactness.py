@@ -22,7 +22,11 @@ TEXTS = (
 
 @pytest.fixture(scope="module", params=["tiny", "bundled"])
 def model(request, tiny_model) -> LoadedModel:
-    return tiny_model if request.param == "tiny" else load_model(BUNDLED_MODEL, device="cpu")
+    return (
+        tiny_model
+        if request.param == "tiny"
+        else load_model(BUNDLED_MODEL, device="cpu", precision="float32")
+    )
 
 
 @pytest.fixture(scope="module", params=[1, 4], ids=["greedy", "beams"])
