@@ -44,9 +44,9 @@ class SchedulerLimits:
     max_queue_size: int = 1024
     max_attention_queue_size: int = 64
     max_prefill_tokens: int = 2048
-    # Two steps of a full batch on a CPU: who runs or arrives hardly notices who joins, and the products are large enough
+    # A step of a full batch on a CPU: who runs or arrives hardly notices who joins, and the products are large enough
     # to be as fast as they get. A GPU encodes many times max_prefill_tokens in it.
-    max_prefill_seconds: float = 0.02
+    max_prefill_seconds: float = 0.01
     max_attends_per_step: int = 4
     # Of usual sentences three or four, of the longest one, which alone takes as long as several steps of a full batch.
     max_attend_tokens: int = 128
