@@ -25,6 +25,9 @@ METHODS = (
     "ListModels",
 )
 
+# The test and gRPC's own loop; a call's tasks end a little after its caller has its answer.
+NUM_IDLE_TASKS = 2
+
 
 @pytest.mark.slow
 async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel):
@@ -32,7 +35,7 @@ async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel
         make = mixed_requests(SENTENCES, 11, METHODS)
         await run_calls(server.stub, make, 20, num_callers=4)
         await until_nothing_is_held(server)
-        tasks = len(asyncio.all_tasks())
+        await until(lambda: len(asyncio.all_tasks()) == NUM_IDLE_TASKS)
         rng = random.Random(11)
 
         async def pause() -> None:
@@ -47,12 +50,12 @@ async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel
         num_cancelled = await run_cancelled_calls(server.stub, make, 800, num_callers=30, pause=pause)
         assert num_cancelled >= 500
         await until_nothing_is_held(server)
-        await until(lambda: len(asyncio.all_tasks()) <= tasks)
+        await until(lambda: len(asyncio.all_tasks()) == NUM_IDLE_TASKS)
         ends = {
             reason: server.value("dragoman_sentences_total", model="en-de", finish_reason=reason)
             for reason in ("cancelled", "error")
         }
-        assert ends["cancelled"] > 0  # not all of them left before their work began
+        assert ends["cancelled"] > 20  # not all of them left before their work began
         assert ends["error"] == 0
         await server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES))
 
