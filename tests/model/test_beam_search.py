@@ -120,12 +120,12 @@ def test_hypotheses_and_scores_are_the_textbooks(tiny_model, logits_of, sources,
     found, reasons = check_against_textbook(
         tiny_model,
         logits_of,
-        sources if length_penalty == 1 else sources[:12],
+        sources if length_penalty == 1 else sources[:16],
         beam_size=beam_size,
         num_hypotheses=(beam_size + 1) // 2,
         length_penalty=length_penalty,
     )
-    assert len({best.token_ids for best, *_ in found.values()}) >= 5
+    assert len({best.token_ids for best, *_ in found.values()}) > 5
     if beam_size > 2 and length_penalty >= 1:
         assert reasons == set(FinishReason)
 

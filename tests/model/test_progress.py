@@ -25,7 +25,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def sources(tiny_model):
     rng = random.Random(5)
-    return [tuple(tiny_model.tokenizer.encode(pair.source)) for pair in rng.sample(made_up_pairs(), 12)]
+    return [tuple(tiny_model.tokenizer.encode(pair.source)) for pair in rng.sample(made_up_pairs(), 40)]
 
 
 def run(transformer, sequences):
@@ -59,7 +59,7 @@ def test_what_is_sure_only_grows_and_starts_the_translation(tiny_model, sources,
     for name, steps in said.items():
         for earlier, later in zip(steps, [*steps[1:], best[name]], strict=True):
             assert later[: len(earlier)] == earlier
-    if kind not in ("samples", "short liked"):  # which share nothing as a rule
+    if kind != "samples":  # which share nothing as a rule
         assert any(steps and steps[-1] for steps in said.values())
 
 
