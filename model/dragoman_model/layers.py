@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dragoman_model.attention import MultiHeadAttention
 from dragoman_model.config import ModelConfig
+from dragoman_model.mechanisms import cross_attention, decoder_self_attention, encoder_self_attention
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -76,7 +77,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.self_attention = encoder_self_attention(config)
         self.self_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
@@ -98,9 +99,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.self_attention = decoder_self_attention(config)
         self.self_attention_residual = Residual(config)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.cross_attention = cross_attention(config)
         self.cross_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
