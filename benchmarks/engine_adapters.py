@@ -98,7 +98,8 @@ class Dragoman(OnCPU):
         from dragoman_model.translator import Translator
 
         self._clock = clock
-        options = DecodingOptions(beam_size=beam_size)
+        # The peers search freely, too.
+        options = DecodingOptions(beam_size=beam_size, keep_numbers=False)
         translator = Translator(self._model, max_batch_size=batch_size * beam_size)  # counts rows
         timed = Timed({}, {})
         if batch_size == 1:

@@ -54,6 +54,7 @@ def main(
         num_hypotheses=num_hypotheses,
         length_penalty=length_penalty,
         max_length=max_length,
+        keep_numbers=False,  # the book's search knows nothing of them
     )
     found = Translator(loaded).decode(sources, options=options)
     started = time.monotonic()

@@ -34,6 +34,7 @@ class DecodingOptions:
         sampling_topk: Samples from this many likeliest tokens; 1 is off, 0 samples from all.
         sampling_topp: Samples from the likeliest tokens that hold this much probability, above 0 to 1; 1 is off.
         sampling_temperature: Divides the logits before sampling, above 0; 1 is off.
+        keep_numbers: Every number written is one of the source's, as often as it stands there at most.
         seed: Makes sampling repeatable.
     """
 
@@ -47,4 +48,5 @@ class DecodingOptions:
     sampling_topk: int | None = None
     sampling_topp: float | None = None
     sampling_temperature: float | None = None
+    keep_numbers: bool | None = None
     seed: int | None = None

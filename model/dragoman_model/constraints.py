@@ -12,13 +12,13 @@ class Constraint(NamedTuple):
     """What holds for the next token of one row.
 
     Attributes:
-        forced: The only token allowed; None leaves the choice.
+        only: The tokens of which one must come; None leaves the choice.
         banned: Tokens that may not come.
         seen: Tokens whose logits ``penalty`` lowers.
         penalty: 1 is off.
     """
 
-    forced: int | None = None
+    only: SequenceOf[int] | None = None
     banned: SequenceOf[int] = ()
     seen: SequenceOf[int] = ()
     penalty: float = 1.0
@@ -32,6 +32,7 @@ def is_constrained(sequence: Sequence) -> bool:
     options = sequence.options
     return bool(
         sequence.prefix_ids
+        or sequence.numbers
         or options.min_length
         or options.no_repeat_ngram_size
         or options.repetition_penalty != 1
@@ -45,12 +46,16 @@ def constraint(sequence: Sequence, written: SequenceOf[int], eos_id: int) -> Con
     """
     options = sequence.options
     if len(written) < len(sequence.prefix_ids):
-        return Constraint(forced=sequence.prefix_ids[len(written)])
+        return Constraint(only=sequence.prefix_ids[len(written) : len(written) + 1])
     banned = repeated_ngram_ends(written, options.no_repeat_ngram_size)
     if len(written) < options.min_length:
         banned.append(eos_id)
+    only: SequenceOf[int] | None = None
+    if sequence.numbers:
+        only, digits = sequence.numbers.next_digits(written)
+        banned += digits
     penalised = options.repetition_penalty != 1
-    return Constraint(None, banned, sorted(set(written)) if penalised else (), options.repetition_penalty)
+    return Constraint(only, banned, sorted(set(written)) if penalised else (), options.repetition_penalty)
 
 
 def repeated_ngram_ends(written: SequenceOf[int], size: int) -> list[int]:

@@ -126,13 +126,19 @@ class RowGroup(Group[RowSearch]):
         """Chooses the next token of every row from its logits, (R, V)."""
         logits = logits.float()
         constraints = self._constraints()
-        choice = ban(penalise(logits, constraints), constraints, self._eos_id)
-        if choice is logits:
-            self.last_ids, log_probs = self._model.best(logits)
-        else:
-            self.last_ids = best_tokens(choice)
-            log_probs = self._model.log_probabilities(logits, self.last_ids)
-        if any(search.noise is not None for search in self.searches):
+        self.last_ids, log_probs = self._model.best(logits)
+        choice = logits
+        # Few rows are bound, and the pass over all of them stays the fast one.
+        bound = [row for row, one in enumerate(constraints) if one is not FREE]
+        if bound:
+            held, held_logits = [constraints[row] for row in bound], logits[bound]
+            allowed = ban(penalise(held_logits, held), held, self._eos_id)
+            self.last_ids[bound] = best_tokens(allowed)
+            log_probs[bound] = self._model.log_probabilities(held_logits, self.last_ids[bound])
+            if self._samples:
+                choice = logits.clone()
+                choice[bound] = allowed
+        if self._samples:
             self._draw(choice)
             log_probs = self._model.log_probabilities(logits, self.last_ids)
         # One wait for the device a step: what it waits for is the step's own work.
@@ -144,6 +150,10 @@ class RowGroup(Group[RowSearch]):
                 search.advance(token_ids[rows], values[rows])
             except Exception as error:
                 self._give_up(search, error)
+
+    @property
+    def _samples(self) -> bool:
+        return any(search.noise is not None for search in self.searches)
 
     def _draw(self, choice: Tensor) -> None:
         """Puts a drawn token in the place of the best one where a sentence samples."""

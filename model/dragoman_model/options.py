@@ -13,7 +13,7 @@ MAX_LENGTH_PENALTY = 50
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
-    """How to search for a sentence's translation; the defaults are greedy search with everything off.
+    """How to search for a sentence's translation; the defaults are greedy search that keeps numbers, with all else off.
 
     Lengths count target tokens, a forced prefix included.
 
@@ -30,6 +30,7 @@ class DecodingOptions:
         sampling_topk: Samples from this many likeliest tokens; 1 is off, 0 samples from all. Needs ``beam_size`` 1.
         sampling_topp: Samples from the fewest likeliest tokens that hold this much probability, above 0; 1 is off.
         sampling_temperature: Divides the logits before sampling, above 0; 1 is off.
+        keep_numbers: Every number written is one of the source's, as often as it stands there at most (`SourceNumbers`).
         seed: Makes sampling repeatable, 64 bits; None draws one.
     """
 
@@ -43,6 +44,7 @@ class DecodingOptions:
     sampling_topk: int = 1
     sampling_topp: float = 1.0
     sampling_temperature: float = 1.0
+    keep_numbers: bool = True
     seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from dragoman_model.numbers import SourceNumbers
 from dragoman_model.options import DecodingOptions
 from dragoman_model.selection import AttentionKind
 
@@ -35,6 +36,7 @@ class Sequence:
         options: How to search.
         prefix_ids: Target tokens that every hypothesis starts with, at most ``max_length``. With end-of-sentence last they are
             all of the translation, which then is only scored.
+        numbers: The source's, beside which the translation may hold no others; None lets it.
         lane: Sentences of one lane can be held while those of another go on.
         report_progress: Each step says how much of the translation is sure by then.
     """
@@ -44,6 +46,7 @@ class Sequence:
     max_length: int
     options: DecodingOptions = _GREEDY
     prefix_ids: tuple[int, ...] = ()
+    numbers: SourceNumbers | None = None
     lane: int = 0
     report_progress: bool = False
 

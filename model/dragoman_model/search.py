@@ -28,7 +28,7 @@ def penalise(logits: Tensor, constraints: SequenceOf[Constraint]) -> Tensor:
 
     Positive logits are divided, negative ones multiplied by the row's penalty (Keskar et al. 2019, section 4.1).
     """
-    places = [(row, token) for row, c in enumerate(constraints) if c.forced is None for token in c.seen]
+    places = [(row, token) for row, c in enumerate(constraints) if c.only is None for token in c.seen]
     if not places:
         return logits
     rows, tokens = torch.tensor(places, device=logits.device).unbind(1)
@@ -45,19 +45,20 @@ def ban(logits: Tensor, constraints: SequenceOf[Constraint], eos_id: int) -> Ten
     A row that may not go anywhere may end.
     """
     places = [(row, token) for row, c in enumerate(constraints) for token in c.banned]
-    forced = [(row, c.forced) for row, c in enumerate(constraints) if c.forced is not None]
+    kept = [(row, token) for row, c in enumerate(constraints) for token in c.only or ()]
     allowed = logits
     if places:
         rows, tokens = torch.tensor(places, device=logits.device).unbind(1)
         allowed = allowed.clone()
         allowed[rows, tokens] = -torch.inf
+    if kept:
+        rows, tokens = torch.tensor(kept, device=logits.device).unbind(1)
+        values = allowed[rows, tokens]
+        allowed = allowed.index_fill(0, rows, -torch.inf)
+        allowed[rows, tokens] = values
+    if places:
         stuck = (allowed == -torch.inf).all(-1)
         allowed[:, eos_id] = torch.where(stuck, logits[:, eos_id], allowed[:, eos_id])
-    if forced:
-        rows, tokens = torch.tensor(forced, device=logits.device).unbind(1)
-        kept = allowed[rows, tokens]
-        allowed = allowed.index_fill(0, rows, -torch.inf)
-        allowed[rows, tokens] = kept
     return allowed
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 from dragoman_model.errors import TokenizerError
+from dragoman_model.numbers import DigitTokens, SourceNumbers
 from dragoman_model.text import is_start_of_character, whole_characters
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
@@ -50,6 +51,7 @@ class Tokenizer:
     def __init__(self, source: SentencePieceProcessor, target: SentencePieceProcessor) -> None:
         self.source = source
         self.target = target
+        self._digits = DigitTokens(source, target)
         self._silent = {PAD_ID, BOS_ID, EOS_ID, _capitals_id(target)}
 
     @classmethod
@@ -95,6 +97,10 @@ class Tokenizer:
     def encode_target_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns ``encode_target`` of each text, faster than one by one."""
         return _encode_batch(self.target, texts)
+
+    def numbers(self, source_ids: Sequence[int]) -> SourceNumbers | None:
+        """Returns the numbers of a tokenised source; None where it holds none."""
+        return self._digits.numbers(source_ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Returns the text of target token ids; special ones say nothing, bytes that are no character read U+FFFD."""

@@ -346,4 +346,5 @@ class Translator:
             max_length=max_length_of(self._model.config, options, len(source_ids), len(prefix_ids)),
             options=options,
             prefix_ids=prefix_ids,
+            numbers=self._model.tokenizer.numbers(source_ids) if options.keep_numbers else None,
         )

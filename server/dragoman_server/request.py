@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from dragoman_model.numbers import SourceNumbers
 from dragoman_model.options import DecodingOptions
 from dragoman_model.selection import AttentionKind, AttentionSelection
 
@@ -95,6 +96,7 @@ class Decode:
         max_length: Target tokens at most, without end-of-sentence.
         options: How to search.
         prefix_ids: Target tokens that its translation starts with.
+        numbers: The source's, beside which the translation may hold no others; None lets it.
         is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
     """
 
@@ -102,6 +104,7 @@ class Decode:
     max_length: int
     options: DecodingOptions = _GREEDY
     prefix_ids: tuple[int, ...] = ()
+    numbers: SourceNumbers | None = None
     is_given: bool = False
 
 

@@ -207,6 +207,7 @@ class Scheduler:
             max_length=work.max_length,
             options=work.options,
             prefix_ids=work.prefix_ids,
+            numbers=work.numbers,
             lane=sentence.state.lane,
             report_progress=sentence.state.call.reports_progress,
         )

@@ -32,8 +32,8 @@ def test_tokens_that_would_repeat_an_ngram_are_found(written, size, ends):
 
 def test_a_prefix_is_forced_token_by_token_and_then_counts_as_written():
     asked = sequence(prefix_ids=(7, 8), min_length=3, no_repeat_ngram_size=1, repetition_penalty=2.0)
-    assert constraint(asked, [], EOS) == Constraint(forced=7)
-    assert constraint(asked, [7], EOS) == Constraint(forced=8)
+    assert constraint(asked, [], EOS) == Constraint(only=(7,))
+    assert constraint(asked, [7], EOS) == Constraint(only=(8,))
     assert constraint(asked, [7, 8], EOS) == Constraint(None, [7, 8, EOS], [7, 8], 2.0)
     assert constraint(asked, [7, 8, 9], EOS) == Constraint(None, [7, 8, 9], [7, 8, 9], 2.0)
 

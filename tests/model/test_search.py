@@ -59,7 +59,7 @@ def test_nothing_is_copied_where_nothing_holds():
 def test_banned_tokens_are_out_and_a_forced_one_is_alone():
     logits = random_logits(3, 5)
     before = logits.clone()
-    allowed = ban(logits, [Constraint(banned=[1, 4]), FREE, Constraint(forced=3)], EOS)
+    allowed = ban(logits, [Constraint(banned=[1, 4]), FREE, Constraint(only=[3])], EOS)
     assert (allowed > -torch.inf).tolist() == [
         [True, False, True, True, False],
         [True] * 5,

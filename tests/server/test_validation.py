@@ -60,6 +60,7 @@ _OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"length_penalty": -2.0}, "length_penalty"),
     ({"repetition_penalty": 1.5}, "repetition_penalty"),
     ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size"),
+    ({"keep_numbers": False}, "keep_numbers"),
     ({"min_decoding_length": 3}, "min_decoding_length"),
     ({"max_decoding_length": 7}, "max_decoding_length"),
     ({"sampling_topk": 0}, "sampling_topk"),
@@ -346,6 +347,7 @@ def test_options_spelled_out_as_their_defaults_are_taken():
     for name, value in (
         ("beam_size", 1), ("num_hypotheses", 1), ("length_penalty", 1), ("repetition_penalty", 1),
         ("no_repeat_ngram_size", 0), ("sampling_topk", 1), ("sampling_topp", 1), ("sampling_temperature", 1),
+        ("keep_numbers", True),
     ):  # fmt: skip
         setattr(request.options, name, value)
     assert validate_translate_text(request, LIMITS).options == DecodingOptions()

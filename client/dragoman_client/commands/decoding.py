@@ -69,6 +69,11 @@ _OPTIONS = [
         help="Below 1 draws likelier tokens, above 1 rarer ones; by default 1.",
     ),
     option(
+        "--keep-numbers/--no-keep-numbers",
+        default=None,
+        help="Write only numbers of the source, each as often as it stands there at most; on by default.",
+    ),
+    option(
         "--seed",
         metavar="N",
         type=click.IntRange(min=-(2**63), max=2**63 - 1),

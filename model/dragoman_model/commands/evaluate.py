@@ -15,6 +15,7 @@ from dragoman_model.commands.shared import (
     beam_size_option,
     device_options,
     json_option,
+    keep_numbers_option,
     length_penalty_option,
     model_argument,
     model_directory,
@@ -78,12 +79,13 @@ from dragoman_model.translator import Translator
 )
 @beam_size_option
 @length_penalty_option
+@keep_numbers_option
 @device_options
 @precision_option
 @json_option
 def evaluate_command(
     model: str, recipe: Path | None, set_name: str, source: Path | None, reference: Path | None, limit: int,
-    batch_size: int, with_robustness: bool, output: Path | None, beam_size: int, length_penalty: float,
+    batch_size: int, with_robustness: bool, output: Path | None, beam_size: int, length_penalty: float, keep_numbers: bool,
     device: str, precision: str, threads: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Scores MODEL's translations with BLEU and chrF (sacreBLEU)."""
@@ -94,7 +96,7 @@ def evaluate_command(
     pairs = pairs[:limit] if limit else pairs
     if not pairs:
         raise click.UsageError("there is no pair to score")
-    options = DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)
+    options = DecodingOptions(beam_size=beam_size, length_penalty=length_penalty, keep_numbers=keep_numbers)
     started = time.monotonic()
     translations = _translate(loaded, [pair.source for pair in pairs], batch_size, options)
     seconds = time.monotonic() - started
@@ -108,7 +110,7 @@ def evaluate_command(
     )
     values: dict[str, Any] = {
         "model": loaded.name, "digest": loaded.digest, "device": str(loaded.device), "precision": loaded.precision,
-        "beam_size": beam_size, "length_penalty": length_penalty, "pairs": len(pairs), **asdict(scores), "seconds": round(seconds, 3),
+        "beam_size": beam_size, "length_penalty": length_penalty, "keep_numbers": keep_numbers, "pairs": len(pairs), **asdict(scores), "seconds": round(seconds, 3),
         "sentences_per_second": round(len(pairs) / seconds, 2), "hypotheses": str(hypotheses),
     }  # fmt: skip
     if as_json:

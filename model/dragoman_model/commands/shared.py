@@ -30,7 +30,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
     """Is ``click.option`` with a DRAGOMAN_ twin in the environment, and help that says so."""
-    twin = "DRAGOMAN_" + names[0].removeprefix("--").replace("-", "_").upper()
+    twin = "DRAGOMAN_" + names[0].partition("/")[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, **{"envvar": twin, "show_default": True, "show_envvar": True, **attributes})
 
 
@@ -68,6 +68,12 @@ length_penalty_option = option(
     type=_Number(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
     default=1.0,
     help="Exponent a of score / length^a, by which beams' hypotheses rank.",
+)
+
+keep_numbers_option = option(
+    "--keep-numbers/--no-keep-numbers",
+    default=True,
+    help="Writes only numbers of the source, each as often as it stands there at most.",
 )
 
 precision_option = option(

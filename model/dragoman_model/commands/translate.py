@@ -14,6 +14,7 @@ from dragoman_model.commands.shared import (
     beam_size_option,
     device_options,
     json_option,
+    keep_numbers_option,
     length_penalty_option,
     model_argument,
     one_line,
@@ -40,6 +41,7 @@ _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sor
 )
 @beam_size_option
 @length_penalty_option
+@keep_numbers_option
 @option(
     "--num-hypotheses", type=click.IntRange(1), default=1, help="Translations shown, at most --beam-size."
 )
@@ -48,7 +50,7 @@ _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sor
 @json_option
 def translate_command(
     model: str, text: tuple[str, ...], batch_size: int, max_length: int | None, beam_size: int, length_penalty: float,
-    num_hypotheses: int, device: str, precision: str, threads: int, as_json: bool,
+    num_hypotheses: int, keep_numbers: bool, device: str, precision: str, threads: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Translates TEXTs, or the lines of standard input, with MODEL in this process, without a server."""
     loaded = open_model(model, device=device, precision=precision, threads=threads)
@@ -69,6 +71,7 @@ def translate_command(
         num_hypotheses=num_hypotheses,
         length_penalty=length_penalty,
         max_length=max_length,
+        keep_numbers=keep_numbers,
     )
     texts = _arguments(text) if text else _input_lines()
     translator = Translator(loaded, max_batch_size=batch_size)

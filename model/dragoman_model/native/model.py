@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dragoman_model.attention import MultiHeadAttention
 from dragoman_model.cache import DecoderCache, KeyValueCache
-from dragoman_model.constraints import Constraint
+from dragoman_model.constraints import FREE, Constraint
 from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from dragoman_model.quantization import Int8Linear
@@ -202,8 +202,6 @@ class NativeModel(InferenceModel):
         self, logits: Tensor, constraints: Sequence[Constraint], sums: Tensor, count: int
     ) -> tuple[Tensor, ...]:
         """Returns each sentence's best continuations, as `search.expand` does."""
-        if constraints:
-            return super().expand(logits, constraints, sums, count)
         num_sentences, width = sums.shape
         count = min(count, width * logits.size(1))
         out = torch.empty((3, num_sentences, count), dtype=torch.float64)
@@ -213,7 +211,16 @@ class NativeModel(InferenceModel):
             _pointer(out),
         )  # fmt: skip
         parents, tokens, ranks = out
-        return parents, tokens, ranks, ranks
+        bound = sorted({row // width for row, one in enumerate(constraints) if one is not FREE})
+        if not bound:
+            return parents, tokens, ranks, ranks
+        log_probs = ranks.clone()
+        held = [constraints[index * width + row] for index in bound for row in range(width)]
+        rows = logits.view(num_sentences, width, -1)[bound].flatten(0, 1)
+        parts = super().expand(rows, held, sums[bound], count)
+        for whole, part in zip((parents, tokens, ranks, log_probs), parts, strict=True):
+            whole[bound] = part
+        return parents, tokens, ranks, log_probs
 
     def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
         """Returns the logits of each row's next token, (R, V), and counts the step in the caches."""

@@ -194,7 +194,7 @@ class BatchResult(_message.Message):
     def __init__(self, id: _Optional[str] = ..., translation: _Optional[_Union[Translation, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class DecodingOptions(_message.Message):
-    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "repetition_penalty", "no_repeat_ngram_size", "min_decoding_length", "max_decoding_length", "sampling_topk", "sampling_topp", "sampling_temperature", "seed")
+    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "repetition_penalty", "no_repeat_ngram_size", "min_decoding_length", "max_decoding_length", "sampling_topk", "sampling_topp", "sampling_temperature", "seed", "keep_numbers")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,7 @@ class DecodingOptions(_message.Message):
     SAMPLING_TOPP_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    KEEP_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     num_hypotheses: int
     length_penalty: float
@@ -217,7 +218,8 @@ class DecodingOptions(_message.Message):
     sampling_topp: float
     sampling_temperature: float
     seed: int
-    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_decoding_length: _Optional[int] = ..., max_decoding_length: _Optional[int] = ..., sampling_topk: _Optional[int] = ..., sampling_topp: _Optional[float] = ..., sampling_temperature: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
+    keep_numbers: bool
+    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_decoding_length: _Optional[int] = ..., max_decoding_length: _Optional[int] = ..., sampling_topk: _Optional[int] = ..., sampling_topp: _Optional[float] = ..., sampling_temperature: _Optional[float] = ..., seed: _Optional[int] = ..., keep_numbers: bool = ...) -> None: ...
 
 class OutputOptions(_message.Message):
     __slots__ = ("include_tokens", "include_alignments", "alignment_method")

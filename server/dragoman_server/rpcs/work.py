@@ -170,7 +170,13 @@ def decode_work(
             )
             raise InvalidArgumentError(violations=[FieldViolation(prefix_field, description)]) from error
         work.append(
-            Decode(source_ids=source_ids, max_length=max_length, options=options, prefix_ids=prefix_ids)
+            Decode(
+                source_ids=source_ids,
+                max_length=max_length,
+                options=options,
+                prefix_ids=prefix_ids,
+                numbers=served.model.tokenizer.numbers(source_ids) if options.keep_numbers else None,
+            )
         )
         prefix_ids = ()
     return work

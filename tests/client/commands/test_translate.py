@@ -299,7 +299,8 @@ def test_decoding_options_reach_the_server(server: ScriptedServer, dragoman: Dra
     dragoman(
         "translate", "Hi", "--beam-size", "4", "--num-hypotheses", "2", "--length-penalty", "0.5",
         "--repetition-penalty", "1.5", "--no-repeat-ngram-size", "3", "--min-length", "2", "--sampling-topk", "0",
-        "--sampling-topp", "0.5", "--sampling-temperature", "2", "--seed", "-7", "--target-prefix", "Das",
+        "--sampling-topp", "0.5", "--sampling-temperature", "2", "--no-keep-numbers", "--seed", "-7",
+        "--target-prefix", "Das",
     )  # fmt: skip
 
     [request] = server.script.requests
@@ -313,6 +314,7 @@ def test_decoding_options_reach_the_server(server: ScriptedServer, dragoman: Dra
         sampling_topk=0,
         sampling_topp=0.5,
         sampling_temperature=2,
+        keep_numbers=False,
         seed=-7,
     )
     assert list(request.target_prefixes) == ["Das"]

@@ -186,3 +186,23 @@ def test_what_memory_held_before_is_in_no_logits(loaded, sources, monkeypatch):
 
     monkeypatch.setattr(torch, "empty", full_of_nan)
     assert run_alone(loaded.transformer, sequence) == expected
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_sentence_held_to_its_numbers_and_its_free_neighbours_are_each_as_alone(loaded, sources, beam_size):
+    options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size)
+    texts = [
+        "The 60 men were born on July 16th, 5055, the 17 women on 5505.", "A cat.", "It is 7:45.", "He has 4044."
+    ]  # fmt: skip
+    encoded = [tuple(loaded.tokenizer.encode(text)) for text in texts]
+
+    def sequence(index):
+        numbers = loaded.tokenizer.numbers(encoded[index]) if index % 2 == 0 else None
+        return Sequence(id=index, source_ids=encoded[index], max_length=40, options=options, numbers=numbers)
+
+    batch = RunningBatch(loaded.transformer)
+    finished = batch.run(Plan(admit=tuple(map(sequence, range(4))))).finished
+    while batch.num_sentences:
+        finished += batch.run(Plan()).finished
+    for sentence in finished:
+        assert sentence.hypotheses == run_alone(loaded.transformer, sequence(sentence.id))
