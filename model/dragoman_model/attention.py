@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, written twice, and multi-head attention over either form.
+"""Scaled dot-product attention, written twice, and multi-head attention over any mechanism.
 
 Shapes: B batch, T queries, S keys, D width, H heads, K head width. Masks are bool, True = may attend, and broadcast to
 (B, H, T, S).
@@ -60,6 +60,47 @@ def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
+class Mechanism(nn.Module):
+    """How queries gather values by their keys; this one is scaled dot-product attention over all keys.
+
+    Others derive from it. `mechanisms.py` chooses one by the configuration.
+    """
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns what the queries gather from the values.
+
+        Args:
+            queries: (B, H, T, K).
+            keys: (B, H, S, K).
+            values: (B, H, S, K).
+            mask: Broadcasts to (B, H, T, S), or None.
+            need_weights: Runs the explicit form and returns its weights.
+
+        Returns:
+            The output, (B, H, T, K), and the weights, (B, H, T, S), or None.
+        """
+        if need_weights:
+            return explicit_attention(queries, keys, values, mask)
+        return unweighed_attention(queries, keys, values, mask), None
+
+
+def unweighed_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Returns attention's output through the form that is faster here; arguments as in `fused_attention`."""
+    # On a CPU the fused kernel's backward pass takes several times the explicit one's for rows as short as
+    # sentences.
+    if torch.is_grad_enabled() and queries.device.type == "cpu":
+        return explicit_attention(queries, keys, values, mask)[0]
+    return fused_attention(queries, keys, values, mask)
+
+
 class MultiHeadAttention(nn.Module):
     """Attention in H subspaces of width K = D / H, side by side (Vaswani et al. 2017, section 3.2.2).
 
@@ -67,9 +108,11 @@ class MultiHeadAttention(nn.Module):
     steps, so that a cache can keep what was projected.
     """
 
-    def __init__(self, d_model: int, num_heads: int) -> None:
+    def __init__(self, d_model: int, num_heads: int, mechanism: Mechanism | None = None) -> None:
+        """Takes how the heads attend; None is scaled dot-product attention over all keys."""
         super().__init__()
         self.num_heads = num_heads
+        self.mechanism = mechanism or Mechanism()
         self.q_proj = nn.Linear(d_model, d_model)
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
@@ -104,15 +147,8 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The output, (B, T, D), and the weights, (B, H, T, S), or None.
         """
-        weights = None
-        # On a CPU the fused kernel's backward pass takes several times the explicit one's for rows as short as
-        # sentences.
-        trains_on_cpu = torch.is_grad_enabled() and queries.device.type == "cpu"
-        if need_weights or trains_on_cpu:
-            heads, weights = explicit_attention(queries, keys, values, mask)
-        else:
-            heads = fused_attention(queries, keys, values, mask)
-        return self.merge_heads(heads), weights if need_weights else None
+        heads, weights = self.mechanism(queries, keys, values, mask, need_weights=need_weights)
+        return self.merge_heads(heads), weights
 
     def merge_heads(self, heads: Tensor) -> Tensor:
         """Returns what the heads gathered, (B, H, T, K), projected back to width D, (B, T, D)."""

@@ -27,8 +27,11 @@ KEPT_BYTES = 2**25
 class KeyValueCache:
     """Keys and values of rows that each use as many columns as they need.
 
+    With a window a row uses no more columns than that: it goes round, and each new one takes the place of the oldest.
+
     Attributes:
-        lengths: Columns that each row uses, known without asking the device.
+        lengths: Columns that each row has written, known without asking the device.
+        window: Columns that a row uses at most; None is no limit.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class KeyValueCache:
         num_heads: int,
         head_width: int,
         *,
+        window: int | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -45,6 +49,7 @@ class KeyValueCache:
         # over and not held, since what holds itself leaves its memory late.
         self.copy_slots: Callable[[KeyValueCache, Sequence[int], Sequence[int]], None] | None = None
         self.lengths: list[int] = []
+        self.window = window
         # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
         self._buffer = torch.zeros(
             (num_layers, 2, 0, num_heads, COLUMN_BLOCK, head_width), device=device, dtype=dtype
@@ -93,8 +98,8 @@ class KeyValueCache:
         self._views = None
 
     def make_room(self, columns: int) -> None:
-        """Has every step read so many columns at least, rounded up to whole blocks."""
-        self._num_columns = max(_whole_blocks(columns), self._num_columns)
+        """Has every step read so many columns at least, as far as there is no window, rounded up to whole blocks."""
+        self._num_columns = max(self._columns_for(columns), self._num_columns)
         rows_there, columns_there = self._mask.shape
         if self.num_rows <= rows_there and self._num_columns <= columns_there:
             return
@@ -102,8 +107,16 @@ class KeyValueCache:
         rows = rows_there if self.num_rows <= rows_there else max(self.num_rows, 2 * rows_there)
         columns = columns_there
         if self._num_columns > columns_there:
-            columns = max(self._num_columns, _whole_blocks(columns_there * 3 // 2))
+            columns = max(self._num_columns, self._columns_for(columns_there * 3 // 2))
         self._resize(rows, columns)
+
+    def next_places(self) -> tuple[Tensor, Tensor] | int:
+        """Returns where the next column of each row goes, as `write` takes it."""
+        columns = self.lengths if self.window is None else [length % self.window for length in self.lengths]
+        if min(columns) == max(columns):
+            return columns[0]
+        device = self._buffer.device
+        return torch.arange(len(columns), device=device), torch.tensor(columns, device=device)
 
     def fill(self, rows: Tensor, columns: Tensor, keys_values: Tensor) -> None:
         """Writes keys and values of all layers at (row, column) pairs, P of them, and lets the rows attend to them.
@@ -170,13 +183,16 @@ class KeyValueCache:
         moves = [(source, target) for target, source in enumerate(rows) if source != target]
         self.copy_rows([source for source, _ in moves], [target for _, target in moves])
         del self.lengths[len(rows) :]
-        self._num_columns = _whole_blocks(max(self.lengths, default=0))
+        self._num_columns = self._columns_for(max(self.lengths, default=0))
         rows_there, columns_there = self._mask.shape
         rows_left = rows_there if rows_there < 4 * self.num_rows else 2 * self.num_rows
         columns_left = columns_there if columns_there < 4 * self._num_columns else 2 * self._num_columns
         if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > KEPT_BYTES:
             self._resize(rows_left, columns_left)
         self._views = None
+
+    def _columns_for(self, length: int) -> int:
+        return _whole_blocks(length if self.window is None else min(length, self.window))
 
     def _resize(self, rows: int, columns: int) -> None:
         num_layers, _, old_rows, num_heads, old_columns, head_width = self._buffer.shape
@@ -201,7 +217,8 @@ class DecoderCache:
     """What is kept of sentences with W rows each; the rows of a sentence stand together.
 
     Sentences join (`concatenate`) and leave (`select`) between steps. Self-attention keys and values gain one column a
-    step, written at each row's own length, since rows may have come a different number of steps.
+    step, written at each row's own length, since rows may have come a different number of steps; of a decoder with a window only
+    the last columns are kept.
 
     Attributes:
         sentences: Cross-attention keys and values, once for each sentence however many rows translate it.
@@ -253,11 +270,8 @@ class DecoderCache:
         Raises:
             CacheFullError: A row already holds ``max_length`` steps.
         """
-        lengths, longest = self.rows.lengths, self.make_room()
-        places: tuple[Tensor, Tensor] | int = longest
-        if min(lengths) < longest:
-            columns = torch.tensor(lengths, device=self.device)
-            places = torch.arange(len(lengths), device=self.device), columns
+        self.make_room()
+        places = self.rows.next_places()
         self.rows.open_columns(places)
         return places
 

@@ -14,6 +14,8 @@ from dragoman_model.errors import ModelDirectoryError
 
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu", "swish"]
+EncoderAttention = Literal["full", "window"]
+DecoderAttention = Literal["full", "window"]
 SinusoidLayout = Literal["interleaved", "concatenated"]
 
 FORMAT_VERSION = 1
@@ -44,6 +46,11 @@ class ModelConfig:
         activation: Non-linearity of the feed-forward blocks.
         scale_embeddings: Embeddings are multiplied by sqrt(d_model) (Vaswani et al. 2017, section 3.4).
         sinusoid_layout: Sines and cosines "interleaved" (the paper) or in two halves, "concatenated" (Marian).
+        encoder_attention: What a source position sees: all of them ("full", Vaswani et al. 2017) or those near it
+            ("window", Beltagy et al. 2020).
+        decoder_attention: The same of what was written; with "window" serving keeps no more of it than the window.
+        attention_window: Positions fewer than this many steps away are near: so many of what was written, in the source
+            one less on the other side, too. 0 without a window.
         dropout: Share of units dropped in training, [0, 1); 0 is off.
         max_source_length: Longest source sentence in tokens, end-of-sentence included.
         max_target_length: Longest translation in tokens, end-of-sentence included.
@@ -71,6 +78,9 @@ class ModelConfig:
     activation: Activation = "relu"
     scale_embeddings: bool = True
     sinusoid_layout: SinusoidLayout = "interleaved"
+    encoder_attention: EncoderAttention = "full"
+    decoder_attention: DecoderAttention = "full"
+    attention_window: int = 0
     dropout: float = 0.1
     max_source_length: int = 256
     max_target_length: int = 256
@@ -100,6 +110,12 @@ class ModelConfig:
             raise ValueError(f"d_model {self.d_model} is odd; sinusoidal positions need pairs")
         if not 0 < self.layer_norm_eps < 1:
             raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; it must be above 0 and below 1")
+        has_window = "window" in (self.encoder_attention, self.decoder_attention)
+        if has_window != (self.attention_window > 0) or self.attention_window < 0:
+            raise ValueError(
+                f"attention_window is {self.attention_window}; it must be 1 or more where encoder_attention or "
+                "decoder_attention is 'window', and 0 where neither is"
+            )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
         if self.shared_vocabulary and self.source_vocab_size != self.target_vocab_size:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman_model.attention import MultiHeadAttention
+from dragoman_model.attention import Mechanism, MultiHeadAttention
 from dragoman_model.cache import DecoderCache, KeyValueCache
 from dragoman_model.constraints import Constraint
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
@@ -66,6 +66,7 @@ class _FeedForward:
 class _EncoderLayer:
     norm: _Norm
     queries_keys_values: Map
+    mechanism: Mechanism | None  # None is attention to all positions, with its scale in the queries' weights
     out: Map
     feed_forward: _FeedForward
 
@@ -143,7 +144,8 @@ class InferenceModel:
         ]
         for layer in self._encoder:
             projected = layer.queries_keys_values(self._before(layer.norm, x))  # (P, 3 D)
-            x = self._after(layer.norm, x + layer.out(self._attend_within(projected, runs, masks)))
+            gathered = self._attend_within(projected, runs, masks, layer.mechanism)
+            x = self._after(layer.norm, x + layer.out(gathered))
             x = self._feed_forward(x, layer.feed_forward)
         if self._encoder_norm:
             x = self._encoder_norm(x)
@@ -167,7 +169,8 @@ class InferenceModel:
         """Returns a cache without rows for sentences with ``width`` rows each."""
         shape = self._num_layers, self._num_heads, self._head_width
         cross = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
-        rows = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
+        window = self.config.attention_window if self.config.decoder_attention == "window" else None
+        rows = KeyValueCache(*shape, window=window, device=self.device, dtype=self._dtype)
         return DecoderCache(cross, rows, self.config.max_target_length, width=width)
 
     def admit(self, cache: DecoderCache, encoded: EncodedSources, sentences: Sequence[int]) -> None:
@@ -216,13 +219,8 @@ class InferenceModel:
         """
         places = [cache.begin_step() for cache in caches]
         sizes = [cache.num_rows for cache in caches]
-        positions = [
-            self._positions[place : place + 1].expand(size, -1)
-            if isinstance(place, int)
-            else self._positions[place[1]]
-            for place, size in zip(places, sizes, strict=True)
-        ]
-        x = self._embed(self._target_embedding, token_ids, _joined(positions))  # (R, D)
+        positions = _joined([self._positions_of(cache.rows.lengths) for cache in caches])
+        x = self._embed(self._target_embedding, token_ids, positions)  # (R, D)
         d_model = x.size(1)
         for index, layer in enumerate(self._decoder):
             projected = layer.queries_keys_values(self._before(layer.self_norm, x))  # (R, 3 D)
@@ -263,6 +261,12 @@ class InferenceModel:
         """Returns each sentence's best continuations, as `search.expand` does."""
         return expand(logits, constraints, sums, count, self.config.eos_id, self.log_softmax).unbind(0)
 
+    def _positions_of(self, steps: Sequence[int]) -> Tensor:
+        """Returns the position of each row's next token, (R, D), given the steps behind it."""
+        if min(steps) == max(steps):
+            return self._positions[steps[0] : steps[0] + 1].expand(len(steps), -1)
+        return self._positions[torch.tensor(steps, device=self.device)]
+
     def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
         return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)
 
@@ -276,7 +280,11 @@ class InferenceModel:
         return self._after(block.norm, x + block.outer(block.inner(self._before(block.norm, x))))
 
     def _attend_within(
-        self, projected: Tensor, runs: list[tuple[int, int, bool]], masks: list[Tensor | None]
+        self,
+        projected: Tensor,
+        runs: list[tuple[int, int, bool]],
+        masks: list[Tensor | None],
+        mechanism: Mechanism | None,
     ) -> Tensor:
         """Returns what the tokens of each sentence, (P, 3 D), gather from one another, (P, D)."""
         gathered = []
@@ -284,7 +292,10 @@ class InferenceModel:
         for (count, length, _), part, mask in zip(runs, parts, masks, strict=True):
             heads = part.view(count, length, 3, self._num_heads, self._head_width)
             queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # each (n, H, S, K)
-            out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+            if mechanism is None:
+                out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+            else:
+                out, _ = mechanism(queries, keys, values, mask)
             gathered.append(out.transpose(1, 2).reshape(count * length, -1))
         return _joined(gathered)
 
@@ -321,9 +332,12 @@ class InferenceModel:
 
 
 def _encoder_layer(layer: EncoderLayer, scale: float) -> _EncoderLayer:
+    mechanism = layer.self_attention.mechanism
+    is_full = type(mechanism) is Mechanism
     return _EncoderLayer(
         norm=_norm(layer.self_attention_residual.norm),
-        queries_keys_values=fused(_projections(layer.self_attention), (scale, 1.0, 1.0)),
+        queries_keys_values=fused(_projections(layer.self_attention), (scale if is_full else 1.0, 1.0, 1.0)),
+        mechanism=None if is_full else mechanism,
         out=fused([layer.self_attention.out_proj]),
         feed_forward=_feed_forward(layer.feed_forward, layer.feed_forward_residual),
     )

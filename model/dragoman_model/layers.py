@@ -110,7 +110,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         memory: Tensor,
-        self_mask: Tensor,
+        self_mask: Tensor | None,
         cross_mask: Tensor,
         self_record: list[Tensor] | None = None,
         cross_record: list[Tensor] | None = None,
@@ -120,7 +120,7 @@ class DecoderLayer(nn.Module):
         Args:
             x: (B, T, D).
             memory: The encoder's output, (B, S, D).
-            self_mask: Broadcasts to (B, H, T, T), causal.
+            self_mask: Broadcasts to (B, H, T, T), causal; None where the mechanism is causal by itself.
             cross_mask: Which source positions hold tokens, (B, 1, 1, S).
             self_record: Takes the self-attention weights, (B, H, T, T), from the explicit form; None runs the fused
                 form.
@@ -136,7 +136,11 @@ class DecoderLayer(nn.Module):
 
 
 def _recorded(
-    record: list[Tensor] | None, attention: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor
+    record: list[Tensor] | None,
+    attention: MultiHeadAttention,
+    x: Tensor,
+    memory: Tensor,
+    mask: Tensor | None,
 ) -> Tensor:
     out, weights = attention(x, memory, mask, need_weights=record is not None)
     if record is not None:

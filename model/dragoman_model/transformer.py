@@ -116,7 +116,9 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Returns the decoder's output before the projection to the vocabulary, (B, T, D); arguments as in `decode`."""
         x = self._embed(self.target_embedding, tgt_ids, self.positions[: tgt_ids.size(1)])
-        self_mask = causal_mask(tgt_ids.size(1), tgt_ids.device)
+        # A window is causal by itself: no matrix as large as the square of the length is needed.
+        is_full = self.config.decoder_attention == "full"
+        self_mask = causal_mask(tgt_ids.size(1), tgt_ids.device) if is_full else None
         cross_mask = src_mask[:, None, None]  # (B, 1, 1, S)
         for layer in self.decoder:
             records = (record.decoder_self, record.cross) if record else (None, None)

@@ -8,10 +8,10 @@ from dragoman_model.errors import CacheFullError
 L, H, K = 2, 3, 5
 
 
-def make_cache(lengths=(4, 2, 7), max_length=50, width=1, seed=0):
+def make_cache(lengths=(4, 2, 7), max_length=50, width=1, seed=0, window=None):
     """A cache of sources of these lengths, whose cross-attention keys are random numbers."""
     generator = torch.Generator().manual_seed(seed)
-    sentences, rows = KeyValueCache(L, H, K), KeyValueCache(L, H, K)
+    sentences, rows = KeyValueCache(L, H, K), KeyValueCache(L, H, K, window=window)
     sentences.add_rows(len(lengths), max(lengths))
     sentences.lengths[:] = lengths
     places = [(row, column) for row, length in enumerate(lengths) for column in range(length)]
@@ -251,3 +251,51 @@ def test_wide_sentences_join_behind_the_others():
     assert cache.rows.lengths == [1, 1, 0, 0, 0, 0]
     assert used(cache.sentences) == [4, 5, 1]
     assert take_step(cache, 2) == [[100, 200], [101, 201], [202], [203], [204], [205]]
+
+
+# A window
+
+
+def written(row, *numbers):
+    """The marks of the steps with these numbers."""
+    return [number * 100 + row for number in numbers]
+
+
+@pytest.mark.parametrize("window", [1, 3, COLUMN_BLOCK, COLUMN_BLOCK + 3])
+def test_of_a_window_each_row_keeps_its_last_steps_alone(window):
+    cache = make_cache(lengths=(4, 2), max_length=200, window=window)
+    for number in range(1, 41):
+        held = take_step(cache, number)
+        first = max(1, number - window + 1)
+        assert [sorted(marks) for marks in held] == [
+            written(row, *range(first, number + 1)) for row in (0, 1)
+        ]
+    assert cache.rows.lengths == [40, 40]
+
+
+def test_memory_of_a_window_stops_growing_when_it_is_full():
+    cache = make_cache(max_length=10_000, window=COLUMN_BLOCK + 3)
+    sizes = set()
+    for number in range(1, 200):
+        take_step(cache, number)
+        if number > COLUMN_BLOCK + 3:
+            sizes.add((cache.rows.size_bytes, cache.rows.num_columns))
+    assert {columns for _, columns in sizes} == {2 * COLUMN_BLOCK}
+    assert len(sizes) == 1
+
+
+def test_rows_at_other_steps_go_round_a_window_each_by_itself():
+    window = 3
+    cache, late = make_cache(lengths=(4, 2), window=window), make_cache(lengths=(1,), window=window)
+    for number in range(1, 6):
+        take_step(cache, number)
+    take_step(late, 7)
+    cache.concatenate(late)
+    held = take_step(cache, 8)
+    assert [sorted(marks) for marks in held] == [written(0, 4, 5, 8), written(1, 4, 5, 8), [700, 802]]
+    cache.copy_rows([1], [0])
+    cache.select([2, 0])
+    held = take_step(cache, 9)
+    assert [sorted(marks) for marks in held] == [[700, 802, 900], [501, 801, 901]]
+    held = take_step(cache, 10)
+    assert [sorted(marks) for marks in held] == [[802, 900, 1000], [801, 901, 1001]]

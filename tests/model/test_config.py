@@ -43,6 +43,11 @@ REFUSED = [
     ("activation", "tanh", "'relu', 'gelu', 'swish'"),
     ("scale_embeddings", 2.0, "type bool"),
     ("sinusoid_layout", ["interleaved"], "'interleaved', 'concatenated'"),
+    ("encoder_attention", "near", "'full', 'window'"),
+    ("decoder_attention", "linear", "'full', 'window'"),
+    ("attention_window", -1, "0 where neither is"),
+    ("attention_window", 5, "0 where neither is"),
+    ("attention_window", 2.5, "type int"),
     ("dropout", 1.0, "below 1"),
     ("dropout", -0.1, "below 1"),
     ("dropout", float("nan"), "below 1"),
@@ -75,6 +80,12 @@ def test_an_odd_width_is_refused():
         ModelConfig(**MINIMAL, d_model=15, num_heads=3)
 
 
+@pytest.mark.parametrize("stack", ["encoder_attention", "decoder_attention"])
+def test_a_window_has_a_width(stack):
+    with pytest.raises(ValueError, match="attention_window is 0; it must be 1 or more"):
+        tiny_config(**{stack: "window"})
+
+
 def test_special_ids_lie_in_both_vocabularies():
     with pytest.raises(ValueError, match="eos_id is 60"):
         tiny_config(shared_vocabulary=False, source_vocab_size=50, target_vocab_size=90, eos_id=60)
@@ -104,6 +115,9 @@ def test_a_configuration_cannot_be_changed():
             sinusoid_layout="concatenated",
             scale_embeddings=False,
             decoder_start_id=0,
+            encoder_attention="window",
+            decoder_attention="window",
+            attention_window=9,
         ),
     ],
 )

@@ -25,6 +25,8 @@ KINDS = {
         "activation": "swish",
         "scale_embeddings": False,
     },
+    "window": {"encoder_attention": "window", "decoder_attention": "window", "attention_window": 3},
+    "window decoder": {"decoder_attention": "window", "attention_window": 17, "num_decoder_layers": 2},
     "tall": {"num_encoder_layers": 1, "num_decoder_layers": 3, "num_heads": 4, "layer_norm_eps": 1e-3},
 }
 PRECISIONS = {torch.float32: 1e-5, torch.float64: 1e-10}  # largest difference, relative to max |logit|
@@ -66,10 +68,10 @@ def assert_logits_close(actual, expected):
 # Masks
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("kind", ["pre", "post", "window"])
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_future_target_token_changes_no_earlier_output_bit(norm, grad):
-    transformer = make_transformer(torch.float32, norm=norm, num_decoder_layers=2)
+def test_a_future_target_token_changes_no_earlier_output_bit(kind, grad):
+    transformer = make_transformer(torch.float32, **{**KINDS[kind], "num_decoder_layers": 2})
     src_ids, src_mask = make_sources(transformer)
     tgt_ids = make_targets(transformer)
     with torch.set_grad_enabled(grad):
@@ -102,13 +104,14 @@ def test_a_padded_batch_gives_the_outputs_of_the_single_sentences(kind, dtype):
             )
 
 
-def test_what_stands_in_padding_has_no_influence():
-    transformer = make_transformer(torch.float32)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_in_padding_has_no_influence(kind):
+    transformer = make_transformer(torch.float32, **KINDS[kind])
     src_ids, src_mask = make_sources(transformer)
     tgt_ids = make_targets(transformer)
     with torch.no_grad():
         before = transformer.decode(tgt_ids, transformer.encode(src_ids, src_mask), src_mask)
-        src_ids[~src_mask] = 99
+        src_ids[~src_mask] = 9
         after = transformer.decode(tgt_ids, transformer.encode(src_ids, src_mask), src_mask)
     assert after.equal(before)
 

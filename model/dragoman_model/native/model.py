@@ -64,10 +64,16 @@ class _Caches(ctypes.Structure):
 
 
 def is_supported(transformer: Transformer) -> bool:
-    """Returns whether the kernels know a quantised model's shape: pre-norm, ReLU, and sizes that fill vectors."""
+    """Returns whether the kernels know a quantised model's shape.
+
+    Pre-norm, ReLU, attention to all positions, and sizes that fill vectors.
+    """
     config = transformer.config
-    sizes = config.d_model, config.d_ff, config.target_vocab_size
-    return config.norm == "pre" and config.activation == "relu" and not any(size % 16 for size in sizes)
+    if (config.norm, config.activation) != ("pre", "relu"):
+        return False
+    if (config.encoder_attention, config.decoder_attention) != ("full", "full"):
+        return False
+    return not any(size % 16 for size in (config.d_model, config.d_ff, config.target_vocab_size))
 
 
 def inference_model(transformer: Transformer) -> InferenceModel:
