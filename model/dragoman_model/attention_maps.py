@@ -16,6 +16,17 @@ def mean_over(weights: Tensor, axis: int) -> Tensor:
     return weights.mean(axis)
 
 
+def mean_of_heads(weights: Tensor, heads: Sequence[tuple[int, int]]) -> Tensor:
+    """Returns the mean of some heads, whatever layers they are of; rows that sum to 1 still do.
+
+    Args:
+        weights: (L, H, …).
+        heads: One or more (layer, head) pairs.
+    """
+    layers, indices = zip(*heads, strict=True)
+    return weights[list(layers), list(indices)].mean(0)
+
+
 def max_over(weights: Tensor, axis: int) -> Tensor:
     """Returns the largest weight over an axis of layers or heads, maxᵢ Aᵢ, for each place alone."""
     return weights.amax(axis)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dragoman_model.attention_maps import mean_of_heads
 from dragoman_model.beams import BeamSearch, RowSearch
 from dragoman_model.cache import DecoderCache
 from dragoman_model.groups import BeamGroup, Group, RowGroup
@@ -175,9 +176,10 @@ class RunningBatch:
             torch.cat((start, target_ids[:, :-1]), dim=1), memory, src_mask, record
         )
         wants_decoder = AttentionKind.DECODER_SELF in forced.kinds
+        cross = _stacked(record.cross)
         return AttentionOutput(
             forced.id,
-            _stacked(record.cross),
+            mean_of_heads(cross, forced.heads)[None, None] if forced.heads else cross,
             tuple(log_probabilities(logits, target_ids)[0].tolist()),
             encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
             decoder_self=_stacked(record.decoder_self) if wants_decoder else None,

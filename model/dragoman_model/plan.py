@@ -60,12 +60,14 @@ class ForcedDecode:
         source_ids: Source tokens, end-of-sentence last.
         target_ids: Target tokens, end-of-sentence last (or the last token made, where decoding hit its length limit).
         kinds: Where attention is wanted: which, beside cross-attention.
+        heads: (layer, head) pairs whose mean is all that is wanted of cross-attention; empty keeps every head apart.
     """
 
     id: int
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     kinds: frozenset[AttentionKind] = frozenset()
+    heads: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +115,12 @@ class FinishedSentence:
         id: The sequence's.
         hypotheses: Best first, one or more: as many as were asked for, or all there are where the vocabulary or a limit
             leaves fewer.
+        attention: Of the best one, with end-of-sentence last in any case, once somebody who wants it has had it computed.
     """
 
     id: int
     hypotheses: tuple[Hypothesis, ...]
+    attention: AttentionOutput | None = None
 
     @property
     def best(self) -> Hypothesis:
@@ -143,7 +147,8 @@ class AttentionOutput:
 
     Attributes:
         id: The request's.
-        cross: Cross-attention weights of each target token's prediction, (L, H, T, S).
+        cross: Cross-attention weights of each target token's prediction, (L, H, T, S); L and H are 1 where the mean of some heads
+            is all that was asked for.
         log_probabilities: Of each target token, T of them.
         encoder_self: Self-attention weights of the encoder's layers, (L, H, S, S), where asked for.
         decoder_self: Self-attention weights of each target token's prediction, (L, H, T, T), where asked for.

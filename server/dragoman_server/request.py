@@ -98,6 +98,8 @@ class Decode:
         prefix_ids: Target tokens that its translation starts with.
         numbers: The source's, beside which the translation may hold no others; None lets it.
         is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
+        attention_heads: (layer, head) pairs whose mean cross-attention over the finished translation is wanted, too; empty is
+            off.
     """
 
     source_ids: tuple[int, ...]
@@ -106,6 +108,7 @@ class Decode:
     prefix_ids: tuple[int, ...] = ()
     numbers: SourceNumbers | None = None
     is_given: bool = False
+    attention_heads: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +119,13 @@ class Attend:
         source_ids: The sentence's tokens.
         target_ids: Its translation's tokens.
         kinds: Which attention beside cross-attention.
+        heads: (layer, head) pairs whose mean is all that is wanted of cross-attention; empty is every head by itself.
     """
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     kinds: frozenset[AttentionKind] = frozenset()
+    heads: tuple[tuple[int, int], ...] = ()
 
 
 Work: TypeAlias = Decode | Attend

@@ -14,8 +14,17 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from dragoman_model.plan import BatchOutput, FailedSentence, FinishedSentence, ForcedDecode, Plan, Sequence
+from dragoman_model.plan import (
+    AttentionOutput,
+    BatchOutput,
+    FailedSentence,
+    FinishedSentence,
+    ForcedDecode,
+    Plan,
+    Sequence,
+)
 from dragoman_server.admission import Admission
 from dragoman_server.deadlines import Deadlines
 from dragoman_server.errors import CallError, DeadlineError, InternalError
@@ -31,6 +40,7 @@ from dragoman_server.sentences import (
     Result,
     Sentence,
     SentenceProgress,
+    attend_of,
     lane_of,
     rows_of,
 )
@@ -57,6 +67,7 @@ class Scheduler:
         self._admission = Admission(limits, self._speed)
         self._bulk_turns = BulkTurns(limits.bulk_share)
         self._waiting_attention: WaitingQueue[Sentence] = WaitingQueue()
+        self._num_looking_back = 0  # of those that wait for it, the ones that were let in to be translated
         self._calls: dict[int, CallState] = {}
         self._deadlines = Deadlines(self._calls)
         self._running: dict[int, Sentence] = {}
@@ -101,7 +112,8 @@ class Scheduler:
         others = [sentence for sentence in sentences if not isinstance(sentence.work, Attend)]
         self._admission.check_widths(call)
         self._admission.check_room(len(others), lane)
-        self._admission.check_attention_room(len(self._waiting_attention), len(attends))
+        num_waiting = len(self._waiting_attention) - self._num_looking_back
+        self._admission.check_attention_room(num_waiting, len(attends))
         if call.deadline is not None:
             num_rows = sum(sentence.num_rows for sentence in others)
             self._admission.check_deadline(lane, num_rows, call.deadline - now)
@@ -170,12 +182,14 @@ class Scheduler:
                 self._report(ended, finished.best.token_ids, is_complete=True)
                 self._observe_sentence(ended.work, finished)
                 self._speed.observe_sentence(len(finished.best.token_ids))
-                self._finish(ended, finished)
+                if isinstance(ended.work, Decode) and ended.work.attention_heads:
+                    self._look_back(ended, finished)
+                else:
+                    self._finish(ended, finished)
         for attention in output.attentions:
             ended = self._attending.pop(attention.id, None)
             if ended is not None:
-                self._metrics.count_sentences("attention")
-                self._finish(ended, attention)
+                self._take_attention(ended, attention)
         for failed in output.failed:
             self._fail(failed)
         self._set_gauges()
@@ -216,12 +230,13 @@ class Scheduler:
         attend: list[ForcedDecode] = []
         num_tokens = 0
         while self._waiting_attention and len(attend) < self.limits.max_attends_per_step:
-            work = self._waiting_attention.peek().work
-            assert isinstance(work, Attend)
+            work = attend_of(self._waiting_attention.peek())
             num_tokens += len(work.source_ids) + len(work.target_ids)
             if attend and num_tokens > self.limits.max_attend_tokens:
                 break
-            attend.append(self._enter_attention(self._waiting_attention.pop(), work))
+            sentence = self._waiting_attention.pop()
+            self._num_looking_back -= isinstance(sentence.work, Decode)
+            attend.append(self._enter_attention(sentence, work))
         return attend
 
     def _enter_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:
@@ -231,13 +246,30 @@ class Scheduler:
             source_ids=work.source_ids,
             target_ids=work.target_ids,
             kinds=work.kinds,
+            heads=work.heads,
         )
+
+    def _look_back(self, sentence: Sentence, finished: FinishedSentence) -> None:
+        """Lines a finished translation up for its attention; it was let in with its sentence and is never refused."""
+        sentence.state.results[sentence.index] = finished
+        self._waiting_attention.add(sentence.state.caller, [sentence])
+        self._num_looking_back += 1
+
+    def _take_attention(self, sentence: Sentence, attention: AttentionOutput) -> None:
+        finished = sentence.state.results[sentence.index]
+        if isinstance(finished, FinishedSentence):
+            self._finish(sentence, replace(finished, attention=attention))
+        else:
+            self._metrics.count_sentences("attention")
+            self._finish(sentence, attention)
 
     def _enter(self, sentence: Sentence, group: dict[int, Sentence]) -> int:
         """Counts a sentence among those in the batch and returns the id that it has there."""
         sentence_id = next(self._sentence_ids)
         group[sentence_id] = sentence
         sentence.state.running.add(sentence_id)
+        if sentence.state.results[sentence.index] is not None:  # counted when it was translated
+            return sentence_id
         if sentence.state.call.stream is None:  # a stream's items wait on purpose
             self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
         self._metrics.source_tokens.inc(len(sentence.work.source_ids))
@@ -279,13 +311,14 @@ class Scheduler:
         """Ends a call before its time, wherever its sentences are; without an error nobody is told."""
         del self._calls[state.call.id]
         self._admission.remove(state)
-        self._waiting_attention.remove(state.caller, lambda sentence: sentence.state is state)
+        waiting = self._waiting_attention.remove(state.caller, lambda sentence: sentence.state is state)
+        self._num_looking_back -= sum(isinstance(sentence.work, Decode) for sentence in waiting)
         for sentence_id in list(state.running):
             if self._leave(sentence_id) is not None:
                 self._abandoned.add(sentence_id)
             self._attending.pop(sentence_id, None)
         self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
-        self._metrics.count_sentences(reason, state.remaining)
+        self._metrics.count_sentences(reason, state.results.count(None))
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
         self._set_gauges()

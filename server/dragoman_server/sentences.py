@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from dragoman_model.plan import AttentionOutput, FinishedSentence
+from dragoman_model.plan import AttentionOutput, FinishedSentence, FinishReason
 from dragoman_server.errors import CallError
 from dragoman_server.limits import SchedulerLimits
-from dragoman_server.request import Call, Decode, Work
+from dragoman_server.request import Attend, Call, Decode, Work
 
 Result = FinishedSentence | AttentionOutput
 
@@ -99,3 +99,17 @@ def lane_of(call: Call, limits: SchedulerLimits) -> Lane:
 def rows_of(work: Work) -> int:
     """Returns the rows of the batch that a sentence takes; attention is made in one pass, without any."""
     return work.options.num_rows if isinstance(work, Decode) else 0
+
+
+def attend_of(sentence: Sentence) -> Attend:
+    """Returns the attention that is wanted of a sentence: the work itself, or that of the translation just made."""
+    work, finished = sentence.work, sentence.state.results[sentence.index]
+    if isinstance(work, Attend):
+        return work
+    assert isinstance(finished, FinishedSentence)
+    best, end_of_sentence = finished.best, work.source_ids[-1]
+    # So that there is a row in which the last word was read, even where the limit cut the translation.
+    ending = () if best.finish_reason is FinishReason.EOS else (end_of_sentence,)
+    return Attend(
+        source_ids=work.source_ids, target_ids=(*best.token_ids, *ending), heads=work.attention_heads
+    )

@@ -341,6 +341,58 @@ def test_attention_runs_beside_decoding():
     assert len(plan.attend) == 1
 
 
+def looked_back_at(length: int, max_length: int = 99) -> Decode:
+    return dataclasses.replace(decode(length, max_length), attention_heads=((0, 0), (0, 1)))
+
+
+def test_a_translation_whose_attention_is_wanted_brings_it_along():
+    stage = Stage()
+    call = Call(work=(looked_back_at(3), decode(2), looked_back_at(5)), arrived=stage.clock.now)
+    stage.scheduler.add(call)
+    plans = stage.run_until_idle()
+    (outcome,) = stage.scheduler.take_outcomes()
+    assert [result.best.token_ids for result in outcome.results] == [w.source_ids for w in call.work]
+    shapes = [result.attention and tuple(result.attention.cross.shape) for result in outcome.results]
+    assert shapes == [(1, 1, 3, 3), None, (1, 1, 5, 5)]
+    assert {forced.heads for plan in plans for forced in plan.attend} == {((0, 0), (0, 1))}
+    assert stage.value("sentences_total", finish_reason="eos") == 3
+    assert stage.value("sentences_total", finish_reason="attention") == 0
+    assert stage.value("source_tokens_total") == 10
+
+
+def test_the_attention_of_a_cut_translation_has_a_row_that_read_its_last_word():
+    stage = Stage()
+    stage.scheduler.add(Call(work=(looked_back_at(9, max_length=4),), arrived=stage.clock.now))
+    (forced,) = [forced for plan in stage.run_until_idle() for forced in plan.attend]
+    assert forced.target_ids == (10, 11, 12, 13, EOS)
+
+
+def test_a_translation_let_in_with_its_attention_is_never_refused_it():
+    stage = Stage(max_attention_queue_size=1, max_attends_per_step=1)
+    stage.scheduler.add(Call(work=(looked_back_at(2),) * 5, arrived=stage.clock.now))
+    stage.step()
+    stage.step()
+    attend = Attend(source_ids=(10, EOS), target_ids=(EOS,))
+    stage.scheduler.add(Call(work=(attend,), arrived=stage.clock.now))  # which four that wait don't keep out
+    with pytest.raises(QueueFullError):
+        stage.scheduler.add(Call(work=(attend,), arrived=stage.clock.now))
+    stage.run_until_idle()
+    assert [outcome.error for outcome in stage.scheduler.take_outcomes()] == [None, None]
+
+
+def test_a_call_cancelled_while_it_waits_for_attention_is_forgotten():
+    stage = Stage(max_attends_per_step=1)
+    call = Call(work=(looked_back_at(2),) * 3, arrived=stage.clock.now)
+    stage.scheduler.add(call)
+    stage.step()
+    stage.step()
+    stage.scheduler.cancel(call.id)
+    assert not stage.scheduler.has_work
+    assert stage.scheduler.take_outcomes() == []
+    assert stage.value("sentences_total", finish_reason="eos") == 3
+    assert stage.value("sentences_total", finish_reason="cancelled") == 0
+
+
 def test_a_translation_that_reaches_its_limit_says_so():
     stage = Stage()
     stage.add(9, max_length=4)
@@ -428,6 +480,8 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
             kind = rng.random()
             if kind < 0.1:
                 work: tuple[Work, ...] = (Attend(source_ids=(10, EOS), target_ids=(EOS,)),)
+            elif kind < 0.13:
+                work = (looked_back_at(rng.randint(1, 9)),) * rng.randint(1, 4)
             elif kind < 0.15:
                 work = (Decode(source_ids=(77, EOS), max_length=9), decode(5))
             elif kind < 0.4:
@@ -464,6 +518,8 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
         scheduler._attending,
         scheduler._abandoned,
         scheduler._first_step,
+        scheduler._waiting_attention,
+        scheduler._num_looking_back,
     )
     assert not any(held)
     for lane in scheduler._admission._lanes.values():
