@@ -53,6 +53,11 @@ class RunningBatch:
         self._spare_caches: dict[int, DecoderCache] = {}  # by width, empty, last used last
 
     @property
+    def kernels(self) -> str:
+        """What computes, as `InferenceModel.kernels` says."""
+        return self._model.kernels
+
+    @property
     def num_rows(self) -> int:
         """Rows running now: for a sentence as many as it has beams or samples."""
         return sum(group.cache.num_rows for group in self._groups.values())

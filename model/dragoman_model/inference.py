@@ -116,6 +116,11 @@ class InferenceModel:
         self._project = output_map(transformer)
         self._num_layers, self._num_heads, self._head_width = len(self._decoder), config.num_heads, head_width
 
+    @property
+    def kernels(self) -> str:
+        """What computes: "PyTorch", or "int8" and the instructions that our own kernels use."""
+        return "PyTorch"
+
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order.
 

@@ -38,21 +38,22 @@ typedef __m256 vfloat;
 #endif
 
 #if LANES == 16 && defined(__AVX512VNNI__)
+#define INSTRUCTIONS "AVX-512 VNNI"
 #define LEVELS 127
 /* Written out, since some compilers move the sums from register to register around the intrinsic. */
 #define dot(sum, a, b) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b))
-#elif LANES == 8 && (defined(__AVX512VNNI__) && defined(__AVX512VL__))
-#define LEVELS 127
-#define dot(sum, a, b) sum = _mm256_dpbusd_epi32(sum, a, b)
 #elif LANES == 8 && defined(__AVXVNNI__)
+#define INSTRUCTIONS "AVX-VNNI"
 #define LEVELS 127
 #define dot(sum, a, b) sum = _mm256_dpbusd_avx_epi32(sum, a, b)
 #elif LANES == 16
+#define INSTRUCTIONS "AVX-512"
 /* Without such an instruction pairs are added in 16 bits: activations have 7 bits, so that 2 x 127 x 127 fits. */
 #define LEVELS 63
 #define dot(sum, a, b) \
     sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)))
 #else
+#define INSTRUCTIONS "AVX2"
 #define LEVELS 63
 #define dot(sum, a, b) \
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
@@ -104,6 +105,8 @@ typedef struct {
 } Caches;
 
 int64_t levels(void) { return LEVELS; }
+
+const char *instructions(void) { return INSTRUCTIONS; }
 
 /* Lays out (N, K) weights as Map wants them. */
 void pack(const int8_t *weight, int64_t outputs, int64_t inputs, int8_t *packed, int32_t *sums) {

@@ -122,6 +122,7 @@ class NativeModel(InferenceModel):
         super().__init__(transformer)
         self._library = library
         library.scratch_floats.restype = _Long
+        library.instructions.restype = ctypes.c_char_p
         self._held: list[Any] = []  # what the structures point to
         config = transformer.config
         scale = self._head_width**-0.5
@@ -156,6 +157,11 @@ class NativeModel(InferenceModel):
         )
         self._inner = config.d_ff
         self._scratch = torch.empty(0)
+
+    @property
+    def kernels(self) -> str:
+        """What computes: "int8" and the instructions that the kernels use."""
+        return f"int8 {self._library.instructions().decode()}"
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order."""

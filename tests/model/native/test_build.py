@@ -3,7 +3,9 @@ import shutil
 import subprocess
 
 import pytest
+from click.testing import CliRunner
 
+from dragoman_model.errors import DeviceError
 from dragoman_model.native import build
 
 
@@ -11,6 +13,7 @@ from dragoman_model.native import build
 def cache(tmp_path, monkeypatch):
     """An empty cache, and nothing remembered of what was built before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DRAGOMAN_KERNELS_DIR", str(tmp_path / "ahead"))
     build.library.cache_clear()
     yield tmp_path / "dragoman" / "kernels"
     build.library.cache_clear()
@@ -22,6 +25,7 @@ def built(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("built")
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setenv("DRAGOMAN_KERNELS_DIR", str(folder / "ahead"))
         build.library.cache_clear()
         if build.library() is None:
             pytest.skip("no C compiler here")
@@ -49,7 +53,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(cache):
 @pytest.fixture
 def copied(cache, monkeypatch, built):
     """The cache, where to build is to copy what was built once."""
-    monkeypatch.setattr(build, "_build", lambda _, target: shutil.copy(built, target))
+    monkeypatch.setattr(build, "_build", lambda *args: shutil.copy(built, args[-1]))
     return cache
 
 
@@ -90,7 +94,7 @@ def test_a_folder_that_others_may_write_to_is_left_alone(copied, built):
 
 
 def test_a_full_disk_under_the_cache_is_done_without(cache, monkeypatch, built):
-    def build_elsewhere(_, target):
+    def build_elsewhere(compiler, variant, target):
         if target.is_relative_to(cache):
             raise subprocess.CalledProcessError(1, "cc", stderr="no space left on device")
         shutil.copy(built, target)
@@ -114,3 +118,70 @@ def test_a_compiler_that_fails_is_said_and_done_without(cache, monkeypatch, capl
     monkeypatch.setattr(build, "_build", fail)
     assert build.library() is None
     assert "unknown option" in caplog.text or not caplog.text  # no compiler, no attempt
+
+
+def test_kernels_that_were_built_ahead_are_taken_where_there_is_no_compiler(copied, monkeypatch, tmp_path):
+    said = CliRunner().invoke(build.main, [str(tmp_path / "ahead")])
+    assert said.exit_code == 0
+    files = said.output.split()
+    assert len(files) == len(build.VARIANTS)
+    monkeypatch.setattr(build, "_compiler", lambda: None)
+    kernels = build.library()
+    assert kernels is not None
+    assert kernels._name in files
+    assert not copied.exists()
+
+
+def test_what_was_built_ahead_from_another_source_is_left_alone(copied, monkeypatch, tmp_path):
+    build.build_ahead(tmp_path / "ahead")
+    other = tmp_path / "kernels.c"
+    other.write_bytes(build.SOURCE.read_bytes() + b"\n")
+    monkeypatch.setattr(build, "SOURCE", other)
+    monkeypatch.setattr(build, "_compiler", lambda: None)
+    assert build.library() is None
+
+
+def test_to_build_ahead_without_a_compiler_is_an_error_that_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "_compiler", lambda: None)
+    said = CliRunner().invoke(build.main, [str(tmp_path)])
+    assert said.exit_code == 1
+    assert "gcc" in said.output
+
+
+def test_other_processors_have_nothing_to_build(monkeypatch, tmp_path):
+    monkeypatch.setattr(build.platform, "machine", lambda: "aarch64")
+    said = CliRunner().invoke(build.main, [str(tmp_path)])
+    assert said.exit_code == 0
+    assert not list(tmp_path.iterdir())
+    assert build.runnable() == []
+
+
+def test_the_variant_can_be_named_and_so_can_none(copied, monkeypatch):
+    for variant in build.runnable():
+        monkeypatch.setenv("DRAGOMAN_KERNELS", variant.name)
+        build.library.cache_clear()
+        assert f"kernels-{variant.name}-" in build.library()._name
+    monkeypatch.setenv("DRAGOMAN_KERNELS", "none")
+    build.library.cache_clear()
+    assert build.library() is None
+
+
+def test_a_variant_that_this_processor_lacks_is_refused_with_those_it_can_run(cache, monkeypatch):
+    monkeypatch.setenv("DRAGOMAN_KERNELS", "avx1024")
+    with pytest.raises(DeviceError, match=r"'avx1024'; this processor can run auto.*none"):
+        build.library()
+
+
+def test_a_variant_that_the_compiler_does_not_know_gives_way_to_the_next(cache, monkeypatch, built, caplog):
+    best, *others = build.runnable()
+    if not others:
+        pytest.skip("one variant is all that this processor can run")
+
+    def build_others(_, variant, target):
+        if variant == best:
+            raise subprocess.CalledProcessError(1, "cc", stderr="unrecognized option")
+        shutil.copy(built, target)
+
+    monkeypatch.setattr(build, "_build", build_others)
+    assert f"kernels-{others[0].name}-" in build.library()._name
+    assert "unrecognized option" in caplog.text

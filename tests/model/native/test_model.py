@@ -5,21 +5,35 @@ import weakref
 import pytest
 import torch
 
+from dragoman_model import checkpoint
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
 from dragoman_model.errors import CacheFullError
 from dragoman_model.inference import InferenceModel
-from dragoman_model.native.build import library
+from dragoman_model.native.build import library, runnable
 from dragoman_model.native.model import NativeModel, inference_model, is_exact
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import Plan, Sequence
+from dragoman_model.quantization import _FloatKernel, best_kernel
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
 
-@pytest.fixture(scope="module")
-def loaded():
-    return load_model(BUNDLED_MODEL, device="cpu", precision="int8")
+@pytest.fixture(scope="module", params=[variant.name for variant in runnable()])
+def loaded(request):
+    """The bundled model on each of the variants that this processor can run."""
+    kernels = library(request.param)
+    if kernels is None:
+        pytest.skip(f"the compiler does not know {request.param}")
+    kernel = best_kernel()
+    if kernel.levels != kernels.levels():  # what it is compared with must quantise as it does
+        kernel = _FloatKernel()
+        kernel.levels = kernels.levels()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "best_kernel", lambda: kernel)
+        model = load_model(BUNDLED_MODEL, device="cpu", precision="int8")
+    model.transformer.native_kernels = kernels
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +89,12 @@ def test_a_row_gets_the_same_bits_at_any_place_of_a_batch_and_in_several_caches(
         rows = native.step(torch.cat((torch.tensor([5, 6, 7, 8]), token_ids)), others, long)[4:]
         for index in range(5):
             assert native.step(token_ids[index : index + 1], alone[index])[0].equal(rows[index])
+
+
+def test_what_computes_is_said(models):
+    native, operators = models
+    assert native.kernels.startswith("int8 AVX")
+    assert operators.kernels == "PyTorch"
 
 
 def test_a_token_outside_the_vocabulary_is_an_error(models):
