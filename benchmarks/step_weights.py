@@ -98,7 +98,9 @@ def watched(width: int) -> Iterator[list[Tensor]]:
     def watched_fused(queries: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Tensor:
         scores = queries @ keys.transpose(-2, -1) * (options.get("scale") or queries.size(-1) ** -0.5)
         mask = options.get("attn_mask")
-        keep(softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), -1))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+        keep(softmax(scores, -1))
         return fused(queries, keys, values, **options)
 
     def watched_softmax(scores: Tensor, *arguments: Any, **options: Any) -> Tensor:

@@ -19,6 +19,16 @@ from tests.model.made_up import MANY_NAMES, made_up_pairs
 
 TINY_VOCAB_SIZE = 384
 
+# Attention and positions other than the default's, as `tiny_config` takes them; whatever serves is tested with each.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned": {"positions": "learned"},
+    "rotary": {"positions": "rotary"},
+    "relative": {"positions": "relative", "max_relative_distance": 2},
+    "window": {"encoder_attention": "window", "decoder_attention": "window", "attention_window": 4},
+    "wide window": {"decoder_attention": "window", "attention_window": 17, "num_decoder_layers": 2},
+    "rotary window": {"positions": "rotary", "decoder_attention": "window", "attention_window": 4},
+}
+
 
 def tiny_config(**changes: Any) -> ModelConfig:
     """Returns a shape small enough for exhaustive tests: 2 + 1 layers, 2 heads of width 8."""

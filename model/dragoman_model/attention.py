@@ -12,9 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dragoman_model.positions import rotate, rotation
+
 
 def explicit_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    added_scores: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns attention's output and its weights, computed as the formula reads.
 
@@ -26,11 +32,14 @@ def explicit_attention(
         keys: (…, S, K).
         values: (…, S, K).
         mask: Broadcasts to (…, T, S); None lets every query attend to every key.
+        added_scores: What positions add to the scaled scores, broadcasts to (…, T, S); None is nothing.
 
     Returns:
         The output, (…, T, K), and the weights, (…, T, S). A query that may attend to nothing has weights and output 0.
     """
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.size(-1))  # (…, T, S)
+    if added_scores is not None:
+        scores = scores + added_scores
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     softmax_dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -40,7 +49,13 @@ def explicit_attention(
     return weights.to(values.dtype) @ values, weights
 
 
-def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+def fused_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    added_scores: Tensor | None = None,
+) -> Tensor:
     """Returns the output of `explicit_attention` through PyTorch's fused kernels, which keep no weights.
 
     Args:
@@ -48,10 +63,13 @@ def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor 
         keys: (B, H, S, K).
         values: (B, H, S, K).
         mask: Two dimensions or more, broadcasts to (B, H, T, S); None lets every query attend to every key.
+        added_scores: What positions add to the scaled scores, broadcasts to (B, H, T, S); None is nothing.
 
     Returns:
         The output, (B, H, T, K); 0 for a query that may attend to nothing.
     """
+    if added_scores is not None:
+        mask = added_scores if mask is None else added_scores.masked_fill(~mask, -torch.inf)
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
 
@@ -92,13 +110,19 @@ class Mechanism(nn.Module):
         return unweighed_attention(queries, keys, values, mask), None
 
 
-def unweighed_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+def unweighed_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    added_scores: Tensor | None = None,
+) -> Tensor:
     """Returns attention's output through the form that is faster here; arguments as in `fused_attention`."""
     # On a CPU the fused kernel's backward pass takes several times the explicit one's for rows as short as
     # sentences.
     if torch.is_grad_enabled() and queries.device.type == "cpu":
-        return explicit_attention(queries, keys, values, mask)[0]
-    return fused_attention(queries, keys, values, mask)
+        return explicit_attention(queries, keys, values, mask, added_scores)[0]
+    return fused_attention(queries, keys, values, mask, added_scores)
 
 
 class MultiHeadAttention(nn.Module):
@@ -108,11 +132,21 @@ class MultiHeadAttention(nn.Module):
     steps, so that a cache can keep what was projected.
     """
 
-    def __init__(self, d_model: int, num_heads: int, mechanism: Mechanism | None = None) -> None:
-        """Takes how the heads attend; None is scaled dot-product attention over all keys."""
+    def __init__(
+        self, d_model: int, num_heads: int, mechanism: Mechanism | None = None, *, is_rotary: bool = False
+    ) -> None:
+        """Starts with random projections.
+
+        Args:
+            d_model: Width D.
+            num_heads: Heads H.
+            mechanism: How the heads attend; None is scaled dot-product attention over all keys.
+            is_rotary: Queries and keys, of one sequence, turn with their positions (`positions.rotate`).
+        """
         super().__init__()
         self.num_heads = num_heads
         self.mechanism = mechanism or Mechanism()
+        self.is_rotary = is_rotary
         self.q_proj = nn.Linear(d_model, d_model)
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
@@ -158,9 +192,13 @@ class MultiHeadAttention(nn.Module):
         self, x: Tensor, memory: Tensor, mask: Tensor | None = None, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Returns attention of ``x``, (B, T, D), over ``memory``, (B, S, D), as `attend` does."""
-        return self.attend(
-            self.project_queries(x), *self.project_keys_values(memory), mask, need_weights=need_weights
-        )
+        queries = self.project_queries(x)
+        keys, values = self.project_keys_values(memory)
+        if self.is_rotary:
+            places = torch.arange(x.size(1), device=x.device)
+            turns = rotation(places, queries.size(-1), queries.dtype)
+            queries, keys = rotate(queries, *turns), rotate(keys, *turns)
+        return self.attend(queries, keys, values, mask, need_weights=need_weights)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, K)

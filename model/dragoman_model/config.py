@@ -17,6 +17,7 @@ Activation = Literal["relu", "gelu", "swish"]
 EncoderAttention = Literal["full", "window"]
 DecoderAttention = Literal["full", "window"]
 SinusoidLayout = Literal["interleaved", "concatenated"]
+Positions = Literal["sinusoidal", "learned", "rotary", "relative"]
 
 FORMAT_VERSION = 1
 MAX_LENGTH = 65_536  # tokens; bounds the table of positions
@@ -45,6 +46,10 @@ class ModelConfig:
         layer_norm_eps: Added to the variance in layer normalisation.
         activation: Non-linearity of the feed-forward blocks.
         scale_embeddings: Embeddings are multiplied by sqrt(d_model) (Vaswani et al. 2017, section 3.4).
+        positions: How the model knows where a token stands: "sinusoidal" or "learned" vectors added to the embeddings,
+            queries and keys that turn with their position ("rotary"), or scores that depend on how far a key is from
+            its query ("relative").
+        max_relative_distance: With relative positions, the distance beyond which all keys count as equally far.
         sinusoid_layout: Sines and cosines "interleaved" (the paper) or in two halves, "concatenated" (Marian).
         encoder_attention: What a source position sees: all of them ("full", Vaswani et al. 2017) or those near it
             ("window", Beltagy et al. 2020).
@@ -77,6 +82,8 @@ class ModelConfig:
     layer_norm_eps: float = 1e-5
     activation: Activation = "relu"
     scale_embeddings: bool = True
+    positions: Positions = "sinusoidal"
+    max_relative_distance: int = 16
     sinusoid_layout: SinusoidLayout = "interleaved"
     encoder_attention: EncoderAttention = "full"
     decoder_attention: DecoderAttention = "full"
@@ -97,17 +104,23 @@ class ModelConfig:
         positive = (
             "source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads",
             "num_encoder_layers", "num_decoder_layers", "max_source_length", "max_target_length",
+            "max_relative_distance",
         )  # fmt: skip
         for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
-        for name in ("max_source_length", "max_target_length"):
+        for name in ("max_source_length", "max_target_length", "max_relative_distance"):
             if getattr(self, name) > MAX_LENGTH:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at most {MAX_LENGTH}")
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if self.d_model % 2:
             raise ValueError(f"d_model {self.d_model} is odd; sinusoidal positions need pairs")
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                f"d_model {self.d_model} gives {self.num_heads} heads the odd width {self.head_width}; "
+                "rotary positions need pairs"
+            )
         if not 0 < self.layer_norm_eps < 1:
             raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; it must be above 0 and below 1")
         has_window = "window" in (self.encoder_attention, self.decoder_attention)
@@ -115,6 +128,14 @@ class ModelConfig:
             raise ValueError(
                 f"attention_window is {self.attention_window}; it must be 1 or more where encoder_attention or "
                 "decoder_attention is 'window', and 0 where neither is"
+            )
+        if self.positions == "relative" and (self.encoder_attention, self.decoder_attention) != (
+            "full",
+            "full",
+        ):
+            raise ValueError(
+                f"positions is 'relative', encoder_attention {self.encoder_attention!r} and decoder_attention "
+                f"{self.decoder_attention!r}; relative positions go with 'full' attention alone"
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
@@ -135,6 +156,11 @@ class ModelConfig:
             )
 
     @property
+    def head_width(self) -> int:
+        """Width K of an attention head."""
+        return self.d_model // self.num_heads
+
+    @property
     def parameter_count(self) -> int:
         """Parameters of a model of this shape, each shared one counted once."""
         linear = self.d_model * (self.d_model + 1)
@@ -147,7 +173,26 @@ class ModelConfig:
             self.target_vocab_size if self.output_bias else 0
         )
         final_norms = 2 * norm if self.norm == "pre" else 0
-        return vocabularies * self.d_model + encoder + decoder + output + final_norms
+        return (
+            vocabularies * self.d_model
+            + encoder
+            + decoder
+            + output
+            + final_norms
+            + self._position_parameter_count
+        )
+
+    @property
+    def _position_parameter_count(self) -> int:
+        if self.positions == "learned":
+            return (self.max_source_length + self.max_target_length) * self.d_model
+        if self.positions == "relative":  # the decoder sees nothing ahead
+            offsets = (
+                self.num_encoder_layers * (2 * self.max_relative_distance + 1)
+                + self.num_decoder_layers * (self.max_relative_distance + 1)
+            )  # fmt: skip
+            return offsets * self.head_width
+        return 0
 
     def to_json(self) -> str:
         """Returns the text of ``config.json``."""

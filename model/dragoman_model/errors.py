@@ -9,6 +9,7 @@
     ├── SentenceTooLongError      a sentence has more tokens than the model takes
     ├── PrefixTooLongError        a forced start leaves no room for a translation
     ├── CacheFullError            a row has taken as many steps as the model's limit
+    ├── UnknownPositionError      a sequence is longer than the positions that a model has learnt
     └── TrainingError             a training run cannot start or go on
         ├── RecipeError           a recipe says something that it may not
         ├── DownloadError         a file cannot be had, or is not the file that the recipe means
@@ -75,6 +76,10 @@ class PrefixTooLongError(ModelError):
 
 class CacheFullError(ModelError):
     """A decoder cache already holds as many steps as the model can take."""
+
+
+class UnknownPositionError(ModelError):
+    """A sequence is longer than any for which the model has learnt positions."""
 
 
 class TrainingError(ModelError):

@@ -25,6 +25,8 @@ from dragoman_model.cache import DecoderCache, KeyValueCache
 from dragoman_model.constraints import Constraint
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from dragoman_model.linear import Map, fused, output_map
+from dragoman_model.positions import rotate, rotation
+from dragoman_model.relative_attention import RelativeAttention
 from dragoman_model.search import best_tokens, expand, log_probabilities
 from dragoman_model.transformer import Transformer
 
@@ -75,6 +77,7 @@ class _EncoderLayer:
 class _DecoderLayer:
     self_norm: _Norm
     queries_keys_values: Map
+    relative: RelativeAttention | None
     self_out: Map
     cross_norm: _Norm
     cross_queries: Map
@@ -92,6 +95,10 @@ class InferenceModel:
         self._dtype = transformer.positions.dtype
         self._softmax_dtype = torch.promote_types(self._dtype, torch.float32)
         self._positions = transformer.positions
+        self._source_positions_to = transformer.source_positions
+        self._source_positions = transformer.source_positions(config.max_source_length).detach()
+        self._target_positions = transformer.target_positions(config.max_target_length).detach()
+        self._is_rotary = config.positions == "rotary"
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self._source_embedding = transformer.source_embedding.weight.detach()
         self._target_embedding = transformer.target_embedding.weight.detach()
@@ -140,7 +147,11 @@ class InferenceModel:
         places = torch.tensor(
             [place for index in order for place in range(lengths[index])], device=self.device
         )
-        x = self._embed(self._source_embedding, token_ids, self._positions[places])  # (P, D)
+        longest, table = max(lengths, default=0), self._source_positions
+        if longest > len(table):
+            table = self._source_positions_to(longest)
+        x = self._embed(self._source_embedding, token_ids, table[places])  # (P, D)
+        turns = rotation(places, self._head_width, x.dtype) if self._is_rotary else None
         masks = [
             token_ids_of.view(count, 1, 1, length) != pad_id if is_padded else None
             for (count, length, is_padded), token_ids_of in zip(
@@ -149,6 +160,8 @@ class InferenceModel:
         ]
         for layer in self._encoder:
             projected = layer.queries_keys_values(self._before(layer.norm, x))  # (P, 3 D)
+            if turns:
+                projected = self._turned(projected, turns)
             gathered = self._attend_within(projected, runs, masks, layer.mechanism)
             x = self._after(layer.norm, x + layer.out(gathered))
             x = self._feed_forward(x, layer.feed_forward)
@@ -227,14 +240,18 @@ class InferenceModel:
         positions = _joined([self._positions_of(cache.rows.lengths) for cache in caches])
         x = self._embed(self._target_embedding, token_ids, positions)  # (R, D)
         d_model = x.size(1)
+        turns = self._turns_of(caches) if self._is_rotary else None
         for index, layer in enumerate(self._decoder):
             projected = layer.queries_keys_values(self._before(layer.self_norm, x))  # (R, 3 D)
+            if turns:
+                projected = self._turned(projected, turns)
             heads = []
             for cache, place, part in zip(caches, places, _parted(projected, sizes), strict=True):
                 keys_values = part[:, d_model:].unflatten(1, (2, self._num_heads, self._head_width))
                 cache.rows.write(index, place, keys_values)
                 queries = part[:, :d_model].reshape(-1, 1, self._head_width)  # (R × H, 1, K)
-                heads.append(self._attend(queries, cache.rows, index).view(-1, d_model))
+                added = self._relative_scores(layer.relative, queries, cache.rows)
+                heads.append(self._attend(queries, cache.rows, index, added).view(-1, d_model))
             x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
             projected = layer.cross_queries(self._before(layer.cross_norm, x))  # (R, D)
             heads = [
@@ -269,8 +286,8 @@ class InferenceModel:
     def _positions_of(self, steps: Sequence[int]) -> Tensor:
         """Returns the position of each row's next token, (R, D), given the steps behind it."""
         if min(steps) == max(steps):
-            return self._positions[steps[0] : steps[0] + 1].expand(len(steps), -1)
-        return self._positions[torch.tensor(steps, device=self.device)]
+            return self._target_positions[steps[0] : steps[0] + 1].expand(len(steps), -1)
+        return self._target_positions[torch.tensor(steps, device=self.device)]
 
     def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
         return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)
@@ -283,6 +300,29 @@ class InferenceModel:
 
     def _feed_forward(self, x: Tensor, block: _FeedForward) -> Tensor:
         return self._after(block.norm, x + block.outer(block.inner(self._before(block.norm, x))))
+
+    def _turns_of(self, caches: Sequence[DecoderCache]) -> tuple[Tensor, Tensor]:
+        """Returns by what each row's query and key turn at its step, as `rotation` does."""
+        steps = torch.tensor(
+            [length for cache in caches for length in cache.rows.lengths], device=self.device
+        )
+        return rotation(steps, self._head_width, self._dtype)
+
+    def _turned(self, projected: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Returns queries, keys and values, (P, 3 D), with the first two turned to their places."""
+        heads = projected.view(-1, 3 * self._num_heads, self._head_width)
+        turned = rotate(heads[:, : 2 * self._num_heads], turns[0][:, None], turns[1][:, None])
+        return torch.cat((turned, heads[:, 2 * self._num_heads :]), dim=1).flatten(1)
+
+    def _relative_scores(
+        self, relative: RelativeAttention | None, queries: Tensor, cache: KeyValueCache
+    ) -> Tensor | None:
+        """Returns what each row's and head's query, (R × H, 1, K), adds to the scores of the columns, (R, H, 1, C)."""
+        if relative is None:
+            return None
+        columns = torch.arange(cache.num_columns, device=self.device)
+        steps = torch.tensor(cache.lengths, device=self.device)[:, None, None, None]
+        return relative.scores(queries.view(-1, self._num_heads, 1, self._head_width), columns - steps)
 
     def _attend_within(
         self,
@@ -318,7 +358,9 @@ class InferenceModel:
             out.view(-1, heads, width, self._head_width).transpose(1, 2).reshape(-1, heads * self._head_width)
         )
 
-    def _attend(self, queries: Tensor, cache: KeyValueCache, layer: int) -> Tensor:
+    def _attend(
+        self, queries: Tensor, cache: KeyValueCache, layer: int, added_scores: Tensor | None = None
+    ) -> Tensor:
         """Returns attention of the queries of each row and head, (R × H, W, K), over its columns, (R × H, W, K).
 
         For one query two plain products take half the time of the fused kernels.
@@ -329,6 +371,8 @@ class InferenceModel:
         if scores.dtype != self._softmax_dtype:
             scores = scores.to(self._softmax_dtype)
         by_row = scores.view(len(mask), self._num_heads, -1, mask.size(-1))
+        if added_scores is not None:
+            by_row += added_scores
         by_row += mask
         weights = torch.softmax(scores, -1)
         if weights.dtype != values.dtype:
@@ -349,9 +393,11 @@ def _encoder_layer(layer: EncoderLayer, scale: float) -> _EncoderLayer:
 
 
 def _decoder_layer(layer: DecoderLayer, scale: float) -> _DecoderLayer:
+    mechanism = layer.self_attention.mechanism
     return _DecoderLayer(
         self_norm=_norm(layer.self_attention_residual.norm),
         queries_keys_values=fused(_projections(layer.self_attention), (scale, 1.0, 1.0)),
+        relative=mechanism if isinstance(mechanism, RelativeAttention) else None,
         self_out=fused([layer.self_attention.out_proj]),
         cross_norm=_norm(layer.cross_attention_residual.norm),
         cross_queries=fused([layer.cross_attention.q_proj], (scale,)),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dragoman_model.attention import causal_mask
 from dragoman_model.config import ModelConfig
+from dragoman_model.errors import UnknownPositionError
 from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer
 from dragoman_model.positions import sinusoidal_positions
 from dragoman_model.quantization import Int8Linear, Kernel, quantize
@@ -67,9 +68,13 @@ class Transformer(nn.Module):
         )
         self.embedding_dropout = Dropout(config.dropout)
         length = max(config.max_source_length, config.max_target_length)
-        table = sinusoidal_positions(length, config.d_model, config.sinusoid_layout)
-        self.register_buffer("positions", table, persistent=False)
+        self.register_buffer("positions", self._position_table(length), persistent=False)
         self.positions: Tensor
+        is_learned = config.positions == "learned"
+        self.source_position_embedding, self.target_position_embedding = (
+            nn.Parameter(torch.empty(limit, config.d_model)) if is_learned else None
+            for limit in (config.max_source_length, config.max_target_length)
+        )
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.int8_output: Int8Linear | None = None  # in the place of the output weight, once quantised
         self.native_kernels: ctypes.CDLL | None = None
@@ -84,6 +89,18 @@ class Transformer(nn.Module):
         """Returns which source positions hold tokens rather than padding, (B, S)."""
         return src_ids != self.config.pad_id
 
+    def source_positions(self, length: int) -> Tensor:
+        """Returns what is added to a source's scaled embeddings, (S, D).
+
+        Raises:
+            UnknownPositionError: Positions are learnt, and for fewer tokens.
+        """
+        return self._added_positions(self.source_position_embedding, length, "source")
+
+    def target_positions(self, length: int) -> Tensor:
+        """Returns what is added to a target's scaled embeddings, (T, D); raises as `source_positions` does."""
+        return self._added_positions(self.target_position_embedding, length, "target")
+
     def encode(self, src_ids: Tensor, src_mask: Tensor, record: AttentionRecord | None = None) -> Tensor:
         """Returns the memory: what the encoder makes of the source, (B, S, D).
 
@@ -92,7 +109,7 @@ class Transformer(nn.Module):
             src_mask: True at real positions, (B, S).
             record: Takes each layer's self-attention weights.
         """
-        x = self._embed(self.source_embedding, src_ids, self.positions[: src_ids.size(1)])
+        x = self._embed(self.source_embedding, src_ids, self.source_positions(src_ids.size(1)))
         mask = src_mask[:, None, None]  # (B, 1, 1, S)
         for layer in self.encoder:
             x = layer(x, mask, record.encoder_self if record else None)
@@ -115,7 +132,7 @@ class Transformer(nn.Module):
         self, tgt_ids: Tensor, memory: Tensor, src_mask: Tensor, record: AttentionRecord | None = None
     ) -> Tensor:
         """Returns the decoder's output before the projection to the vocabulary, (B, T, D); arguments as in `decode`."""
-        x = self._embed(self.target_embedding, tgt_ids, self.positions[: tgt_ids.size(1)])
+        x = self._embed(self.target_embedding, tgt_ids, self.target_positions(tgt_ids.size(1)))
         # A window is causal by itself: no matrix as large as the square of the length is needed.
         is_full = self.config.decoder_attention == "full"
         self_mask = causal_mask(tgt_ids.size(1), tgt_ids.device) if is_full else None
@@ -144,6 +161,25 @@ class Transformer(nn.Module):
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:
         return self.embedding_dropout(embedding(token_ids) * self._embedding_scale + positions)
+
+    def _added_positions(self, learned: Tensor | None, length: int, side: str) -> Tensor:
+        if learned is not None:
+            if length > len(learned):
+                raise UnknownPositionError(
+                    f"a {side} of {length} tokens, but positions are learnt for {len(learned)}; split the sentence, "
+                    f"or train a model with a larger max_{side}_length or with other positions"
+                )
+            # Drawn and scaled as tokens are, so that both start with the same weight and learn at the same pace.
+            return learned[:length] * self._embedding_scale
+        if length > len(self.positions):  # no training has gone so far, but the formula does
+            return self._position_table(length).to(self.positions)
+        return self.positions[:length]
+
+    def _position_table(self, length: int) -> Tensor:
+        config = self.config
+        if config.positions == "sinusoidal":
+            return sinusoidal_positions(length, config.d_model, config.sinusoid_layout)
+        return torch.zeros(length, config.d_model)  # attention itself knows where tokens stand
 
     def _reset_parameters(self) -> None:
         for name, parameter in self.named_parameters():

@@ -22,7 +22,7 @@ from dragoman_model.checkpoint import (
 )
 from dragoman_model.errors import DeviceError, ModelDirectoryError
 from dragoman_model.transformer import Transformer
-from tests.models import make_tiny_model, tiny_config
+from tests.models import VARIANTS, make_tiny_model, tiny_config
 
 
 @pytest.fixture
@@ -49,6 +49,7 @@ def assert_refused(directory, file, reason):
         {},
         {"tie_output": True, "output_bias": False, "norm": "post"},
         {"shared_vocabulary": False, "tie_output": True},
+        *VARIANTS.values(),
     ],
 )
 def test_what_was_saved_is_loaded_as_float16_holds_it(changes, tmp_path, tiny_directory):

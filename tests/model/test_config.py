@@ -6,7 +6,7 @@ import pytest
 from dragoman_model.config import FORMAT_VERSION, ModelConfig, config_from_mapping, read_config
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.transformer import Transformer
-from tests.models import tiny_config
+from tests.models import VARIANTS, tiny_config
 
 MINIMAL = {"language_pairs": (("en", "de"),), "source_vocab_size": 100, "target_vocab_size": 100}
 
@@ -42,6 +42,9 @@ REFUSED = [
     ("layer_norm_eps", float("nan"), "above 0"),
     ("activation", "tanh", "'relu', 'gelu', 'swish'"),
     ("scale_embeddings", 2.0, "type bool"),
+    ("positions", "none", "'sinusoidal', 'learned', 'rotary', 'relative'"),
+    ("max_relative_distance", 0, "1 or more"),
+    ("max_relative_distance", 10**12, "at most 65536"),
     ("sinusoid_layout", ["interleaved"], "'interleaved', 'concatenated'"),
     ("encoder_attention", "near", "'full', 'window'"),
     ("decoder_attention", "linear", "'full', 'window'"),
@@ -86,6 +89,17 @@ def test_a_window_has_a_width(stack):
         tiny_config(**{stack: "window"})
 
 
+@pytest.mark.parametrize("stack", ["encoder_attention", "decoder_attention"])
+def test_relative_positions_go_with_full_attention_alone(stack):
+    with pytest.raises(ValueError, match="relative positions go with 'full' attention alone"):
+        tiny_config(positions="relative", attention_window=3, **{stack: "window"})
+
+
+def test_rotary_positions_need_heads_of_an_even_width():
+    with pytest.raises(ValueError, match="odd width 3; rotary positions need pairs"):
+        ModelConfig(**MINIMAL, d_model=12, num_heads=4, positions="rotary")
+
+
 def test_special_ids_lie_in_both_vocabularies():
     with pytest.raises(ValueError, match="eos_id is 60"):
         tiny_config(shared_vocabulary=False, source_vocab_size=50, target_vocab_size=90, eos_id=60)
@@ -112,6 +126,8 @@ def test_a_configuration_cannot_be_changed():
             target_vocab_size=60,
             norm="post",
             activation="swish",
+            positions="rotary",
+            max_relative_distance=5,
             sinusoid_layout="concatenated",
             scale_embeddings=False,
             decoder_start_id=0,
@@ -186,6 +202,7 @@ def test_a_bad_file_is_an_error_that_names_it_and_the_reason(content, reason, tm
         {"norm": "post", "num_decoder_layers": 3},
         {"tie_output": True, "output_bias": False},
         {"shared_vocabulary": False, "source_vocab_size": 17},
+        *VARIANTS.values(),
     ],
 )
 def test_the_parameter_count_is_that_of_the_model_built(changes):

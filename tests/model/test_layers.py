@@ -4,7 +4,7 @@ from torch import nn
 
 from dragoman_model.attention import causal_mask
 from dragoman_model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual
-from tests.models import tiny_config
+from tests.models import VARIANTS, tiny_config
 
 # Odd and tiny: the gradient of every weight is compared with differences.
 TINY = tiny_config(d_model=4, d_ff=3, num_heads=2)
@@ -112,28 +112,33 @@ def test_residual_dropout_drops_what_the_block_adds_and_never_the_residual():
     assert sorted(added.unique().tolist()) == pytest.approx([0.0, 2.0])
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_gradient_of_an_encoder_layer_is_that_of_its_differences(norm):
-    layer = randomize(EncoderLayer(tiny_config(d_model=4, d_ff=3, norm=norm, activation="swish")))
+KINDS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}, **VARIANTS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_of_an_encoder_layer_is_that_of_its_differences(kind):
+    layer = randomize(EncoderLayer(tiny_config(d_model=4, d_ff=3, activation="swish", **KINDS[kind])))
     x = torch.randn(1, 3, 4).double().requires_grad_()
     mask = torch.tensor([True, True, False])[None, None, None]
     assert torch.autograd.gradcheck(lambda *_: layer(x, mask), [x, *layer.parameters()])
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_gradient_of_a_decoder_layer_is_that_of_its_differences(norm):
-    layer = randomize(DecoderLayer(tiny_config(d_model=4, d_ff=3, norm=norm, activation="gelu")))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_of_a_decoder_layer_is_that_of_its_differences(kind):
+    layer = randomize(DecoderLayer(tiny_config(d_model=4, d_ff=3, activation="gelu", **KINDS[kind])))
     x, memory = (torch.randn(1, n, 4).double().requires_grad_() for n in (3, 2))
     masks = causal_mask(3), torch.tensor([True, False])[None, None, None]
     assert torch.autograd.gradcheck(lambda *_: layer(x, memory, *masks), [x, memory, *layer.parameters()])
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_recording_weights_changes_no_output(norm):
-    config = tiny_config(norm=norm)
+@pytest.mark.parametrize("kind", KINDS)
+def test_recording_weights_changes_no_output(kind):
+    config = tiny_config(**KINDS[kind])
     layer = randomize(DecoderLayer(config), seed=1)
     x, memory = (torch.randn(3, n, config.d_model).double() for n in (5, 7))
-    masks = causal_mask(5), torch.ones(3, 1, 1, 7, dtype=torch.bool)
+    # A window is causal by itself.
+    self_mask = causal_mask(5) if config.decoder_attention == "full" else None
+    masks = self_mask, torch.ones(3, 1, 1, 7, dtype=torch.bool)
     self_record, cross_record = [], []
     with torch.no_grad():
         fused = layer(x, memory, *masks)

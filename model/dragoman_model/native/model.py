@@ -66,10 +66,10 @@ class _Caches(ctypes.Structure):
 def is_supported(transformer: Transformer) -> bool:
     """Returns whether the kernels know a quantised model's shape.
 
-    Pre-norm, ReLU, attention to all positions, and sizes that fill vectors.
+    Pre-norm, ReLU, attention to all positions, sinusoidal ones, and sizes that fill vectors.
     """
     config = transformer.config
-    if (config.norm, config.activation) != ("pre", "relu"):
+    if (config.norm, config.activation, config.positions) != ("pre", "relu", "sinusoidal"):
         return False
     if (config.encoder_attention, config.decoder_attention) != ("full", "full"):
         return False
