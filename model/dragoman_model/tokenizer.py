@@ -71,11 +71,11 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the source token ids of ``text``, EOS last."""
-        return _encode_batch(self.source, [text])[0]
+        return _encode(self.source, text)
 
     def encode_target(self, text: str) -> list[int]:
         """Returns the target token ids of ``text``, EOS last."""
-        return _encode_batch(self.target, [text])[0]
+        return _encode(self.target, text)
 
     def encode_target_prefix(self, prefix: str, source_ids: Sequence[int]) -> list[int]:
         """Returns the target token ids that a translation which starts with ``prefix`` starts with.
@@ -196,6 +196,12 @@ def _load_processor(path: Path) -> SentencePieceProcessor:
             f"{path}: its ids of pad, bos, eos and unk are {ids}, expected {expected}; it belongs to another model"
         )
     return processor
+
+
+def _encode(processor: SentencePieceProcessor, text: str) -> list[int]:
+    # A batch of one would start a thread for it, which takes many times as long as the text.
+    mark, letters = _as_read(processor, text)
+    return [*mark, *processor.encode(letters, out_type=int), EOS_ID]
 
 
 def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:

@@ -131,7 +131,9 @@ def prepare(
         kept.append(sentence)
         separators.append(separator)
         source_ids.append(tuple(ids))
-    prefix_ids = model.tokenizer.encode_target_prefix(target_prefix, source_ids[0] if source_ids else ())
+    prefix_ids: Sequence[int] = ()
+    if target_prefix:
+        prefix_ids = model.tokenizer.encode_target_prefix(target_prefix, source_ids[0] if source_ids else ())
     return PreparedText(text, SplitText(tuple(kept), tuple(separators)), tuple(source_ids), tuple(prefix_ids))
 
 
