@@ -164,14 +164,15 @@ class KeyValueCache:
         """Overwrites rows ``targets`` with what rows ``sources`` held before the call."""
         if not sources:
             return
-        device = self._buffer.device
-        from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=device)
         if self.copy_slots and set(sources).isdisjoint(targets):
             self.copy_slots(self, sources, targets)
+            for source, target in zip(sources, targets, strict=True):  # two or three most often
+                self._mask[target] = self._mask[source]
         else:
+            from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=self._buffer.device)
             held = self._buffer[..., : self._num_columns, :]
             held.index_copy_(2, to_rows, held.index_select(2, from_rows))
-        self._mask.index_copy_(0, to_rows, self._mask.index_select(0, from_rows))
+            self._mask.index_copy_(0, to_rows, self._mask.index_select(0, from_rows))
         moved = [self.lengths[source] for source in sources]
         for target, length in zip(targets, moved, strict=True):
             self.lengths[target] = length

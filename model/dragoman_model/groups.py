@@ -41,6 +41,7 @@ class Group(ABC, Generic[Search]):
         self._eos_id = model.config.eos_id
         self._is_constrained = False
         self._reports = False
+        self._samples = False
         self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
     def mark_idle(self) -> None:
@@ -61,6 +62,7 @@ class Group(ABC, Generic[Search]):
         self.searches += searches
         self._is_constrained |= any(is_constrained(search.sequence) for search in searches)
         self._reports |= any(search.sequence.report_progress for search in searches)
+        self._samples |= any(search.sequence.options.is_sampling for search in searches)
 
     def remove(self, ids: Collection[int]) -> None:
         """Drops sentences by id; unknown ids are passed over."""
@@ -68,18 +70,18 @@ class Group(ABC, Generic[Search]):
 
     def take_ended(self) -> tuple[list[FinishedSentence], list[FailedSentence]]:
         """Returns the sentences that have finished and those that failed, and lets go of their rows."""
-        done = [search.is_done for search in self.searches]
-        if not any(done):
+        ended = [search for search in self.searches if search.is_done]
+        if not ended:
             return [], []
         finished = []
-        for search in self.searches:
-            if search.is_done and search.sequence.id not in self._failed:
+        for search in ended:
+            if search.sequence.id not in self._failed:
                 try:
                     finished.append(search.result())
                 except Exception as error:
                     self._give_up(search, error)
         failed, self._failed = list(self._failed.values()), {}
-        self._keep([index for index, is_done in enumerate(done) if not is_done])
+        self._keep([index for index, search in enumerate(self.searches) if not search.is_done])
         return finished, failed
 
     def progress(self) -> list[Progress]:
@@ -105,8 +107,10 @@ class Group(ABC, Generic[Search]):
         indices = torch.tensor(sentences, dtype=torch.long, device=self.last_ids.device)
         self.last_ids = self.last_ids.view(-1, self.cache.width)[indices].flatten()
         self.searches = [self.searches[index] for index in sentences]
-        self._is_constrained = any(is_constrained(search.sequence) for search in self.searches)
-        self._reports = any(search.sequence.report_progress for search in self.searches)
+        # Most often none of them holds, and then none has to be asked.
+        self._is_constrained = self._is_constrained and any(is_constrained(s.sequence) for s in self.searches)
+        self._reports = self._reports and any(s.sequence.report_progress for s in self.searches)
+        self._samples = self._samples and any(s.sequence.options.is_sampling for s in self.searches)
 
     def _constraints(self) -> SequenceOf[Constraint]:
         """Returns what holds for each row's next token, or nothing where nothing can hold."""
@@ -145,15 +149,14 @@ class RowGroup(Group[RowSearch]):
         token_ids, values = self.last_ids.tolist(), log_probs.tolist()
         width = self.cache.width
         for index, search in enumerate(self.searches):
-            rows = slice(index * width, (index + 1) * width)
             try:
-                search.advance(token_ids[rows], values[rows])
+                if width == 1:
+                    search.advance_one(token_ids[index], values[index])
+                else:
+                    rows = slice(index * width, (index + 1) * width)
+                    search.advance(token_ids[rows], values[rows])
             except Exception as error:
                 self._give_up(search, error)
-
-    @property
-    def _samples(self) -> bool:
-        return any(search.noise is not None for search in self.searches)
 
     def _draw(self, choice: Tensor) -> None:
         """Puts a drawn token in the place of the best one where a sentence samples."""

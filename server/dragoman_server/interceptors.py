@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
+import secrets
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
@@ -35,6 +36,9 @@ REQUEST_ID_KEY = "x-request-id"
 SERVICE_PREFIX = "/dragoman.v1."
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+# Ids made here: the process and a number. A random one each would ask the system for its digits at every call.
+_PROCESS = secrets.token_hex(8)
+_numbers = itertools.count()
 
 
 class _Malformed:
@@ -52,6 +56,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._handlers: dict[str, MethodHandler] = {}  # by method, wrapped
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -67,11 +72,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> MethodHandler | None:
         """Wraps the handlers of our own service."""
-        handler = await continuation(handler_call_details)
         method = handler_call_details.method
+        if method in self._handlers:
+            return self._handlers[method]
+        handler = await continuation(handler_call_details)
         if handler is None or not method.startswith(SERVICE_PREFIX):
             return handler
-        name = method.rpartition("/")[2]
+        self._handlers[method] = wrapped = self._wrap(method.rpartition("/")[2], handler)
+        return wrapped
+
+    def _wrap(self, name: str, handler: MethodHandler) -> MethodHandler:
         deserialize = _forgiving(handler.request_deserializer)
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(
@@ -204,7 +214,12 @@ def trailing_metadata(request_id: str, status: status_pb2.Status) -> tuple[tuple
 def request_id_of(context: Context) -> str:
     """Returns the caller's id where it is short and plain enough for a log, else a new one."""
     given = next((value for key, value in context.invocation_metadata() or () if key == REQUEST_ID_KEY), None)
-    return given if isinstance(given, str) and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if isinstance(given, str) and _REQUEST_ID.fullmatch(given) else new_request_id()
+
+
+def new_request_id() -> str:
+    """Returns an id for a call whose caller gave none."""
+    return f"{_PROCESS}{next(_numbers):016x}"
 
 
 def _forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Message | _Malformed]:
