@@ -24,6 +24,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {"positions": "learned"},
     "rotary": {"positions": "rotary"},
     "relative": {"positions": "relative", "max_relative_distance": 2},
+    "additive": {"cross_attention": "additive"},
     "window": {"encoder_attention": "window", "decoder_attention": "window", "attention_window": 4},
     "wide window": {"decoder_attention": "window", "attention_window": 17, "num_decoder_layers": 2},
     "rotary window": {"positions": "rotary", "decoder_attention": "window", "attention_window": 4},

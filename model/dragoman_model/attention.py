@@ -40,6 +40,17 @@ def explicit_attention(
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.size(-1))  # (…, T, S)
     if added_scores is not None:
         scores = scores + added_scores
+    return weigh(scores, values, mask)
+
+
+def weigh(scores: Tensor, values: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Returns the values' means by the softmax of the scores, (…, T, K), and that softmax, (…, T, S).
+
+    Args:
+        scores: (…, T, S).
+        values: (…, S, K).
+        mask: As in `explicit_attention`.
+    """
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     softmax_dtype = torch.promote_types(scores.dtype, torch.float32)

@@ -15,6 +15,7 @@ from dragoman_model.errors import ModelDirectoryError
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu", "swish"]
 EncoderAttention = Literal["full", "window"]
+CrossAttention = Literal["dot", "additive"]
 DecoderAttention = Literal["full", "window"]
 SinusoidLayout = Literal["interleaved", "concatenated"]
 Positions = Literal["sinusoidal", "learned", "rotary", "relative"]
@@ -54,6 +55,8 @@ class ModelConfig:
         encoder_attention: What a source position sees: all of them ("full", Vaswani et al. 2017) or those near it
             ("window", Beltagy et al. 2020).
         decoder_attention: The same of what was written; with "window" serving keeps no more of it than the window.
+        cross_attention: How the decoder scores the source: by scaled "dot" products (Vaswani et al. 2017) or by an
+            "additive" network (Bahdanau et al. 2015).
         attention_window: Positions fewer than this many steps away are near: so many of what was written, in the source
             one less on the other side, too. 0 without a window.
         dropout: Share of units dropped in training, [0, 1); 0 is off.
@@ -87,6 +90,7 @@ class ModelConfig:
     sinusoid_layout: SinusoidLayout = "interleaved"
     encoder_attention: EncoderAttention = "full"
     decoder_attention: DecoderAttention = "full"
+    cross_attention: CrossAttention = "dot"
     attention_window: int = 0
     dropout: float = 0.1
     max_source_length: int = 256
@@ -180,6 +184,7 @@ class ModelConfig:
             + output
             + final_norms
             + self._position_parameter_count
+            + (self.num_decoder_layers * self.d_model if self.cross_attention == "additive" else 0)
         )
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dragoman_model.additive_attention import AdditiveAttention
 from dragoman_model.attention import Mechanism, MultiHeadAttention
 from dragoman_model.cache import DecoderCache, KeyValueCache
 from dragoman_model.constraints import Constraint
@@ -43,6 +44,10 @@ class EncodedSources(NamedTuple):
     keys_values: Tensor
     lengths: tuple[int, ...]
     padding: frozenset[int] = frozenset()
+
+
+# Scores of queries, (R × H, W, K), and keys, (R × H, K, C), as (R × H, W, C).
+_Scores = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class _DecoderLayer:
     self_out: Map
     cross_norm: _Norm
     cross_queries: Map
+    cross_scores: _Scores
     cross_out: Map
     feed_forward: _FeedForward
 
@@ -251,11 +257,12 @@ class InferenceModel:
                 cache.rows.write(index, place, keys_values)
                 queries = part[:, :d_model].reshape(-1, 1, self._head_width)  # (R × H, 1, K)
                 added = self._relative_scores(layer.relative, queries, cache.rows)
-                heads.append(self._attend(queries, cache.rows, index, added).view(-1, d_model))
+                out = self._attend(queries, cache.rows, index, added_scores=added)
+                heads.append(out.view(-1, d_model))
             x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
             projected = layer.cross_queries(self._before(layer.cross_norm, x))  # (R, D)
             heads = [
-                self._attend_to_source(part, cache, index)
+                self._attend_to_source(part, cache, index, layer.cross_scores)
                 for cache, part in zip(caches, _parted(projected, sizes), strict=True)
             ]
             x = self._after(layer.cross_norm, x + layer.cross_out(_joined(heads)))
@@ -344,22 +351,29 @@ class InferenceModel:
             gathered.append(out.transpose(1, 2).reshape(count * length, -1))
         return _joined(gathered)
 
-    def _attend_to_source(self, queries: Tensor, cache: DecoderCache, layer: int) -> Tensor:
+    def _attend_to_source(
+        self, queries: Tensor, cache: DecoderCache, layer: int, scores_of: _Scores
+    ) -> Tensor:
         """Returns what each row's query, (R, D), gathers from its sentence's source, (R, D)."""
         heads, width = self._num_heads, cache.width
         if width == 1:
             queries = queries.reshape(-1, 1, self._head_width)
-            return self._attend(queries, cache.sentences, layer).view(len(queries) // heads, -1)
+            return self._attend(queries, cache.sentences, layer, scores_of).view(len(queries) // heads, -1)
         # The rows of a sentence are so many queries to the same keys.
         shape = -1, width, heads, self._head_width
         queries = queries.reshape(shape).transpose(1, 2).reshape(-1, width, self._head_width)  # (N × H, W, K)
-        out = self._attend(queries, cache.sentences, layer)
+        out = self._attend(queries, cache.sentences, layer, scores_of)
         return (
             out.view(-1, heads, width, self._head_width).transpose(1, 2).reshape(-1, heads * self._head_width)
         )
 
     def _attend(
-        self, queries: Tensor, cache: KeyValueCache, layer: int, added_scores: Tensor | None = None
+        self,
+        queries: Tensor,
+        cache: KeyValueCache,
+        layer: int,
+        scores_of: _Scores = torch.bmm,
+        added_scores: Tensor | None = None,
     ) -> Tensor:
         """Returns attention of the queries of each row and head, (R × H, W, K), over its columns, (R × H, W, K).
 
@@ -367,7 +381,7 @@ class InferenceModel:
         """
         keys, values = cache.layer(layer)
         mask = cache.mask()
-        scores = torch.bmm(queries, keys)  # (R × H, W, C)
+        scores = scores_of(queries, keys)  # (R × H, W, C)
         if scores.dtype != self._softmax_dtype:
             scores = scores.to(self._softmax_dtype)
         by_row = scores.view(len(mask), self._num_heads, -1, mask.size(-1))
@@ -393,17 +407,31 @@ def _encoder_layer(layer: EncoderLayer, scale: float) -> _EncoderLayer:
 
 
 def _decoder_layer(layer: DecoderLayer, scale: float) -> _DecoderLayer:
-    mechanism = layer.self_attention.mechanism
+    mechanism, cross_mechanism = layer.self_attention.mechanism, layer.cross_attention.mechanism
+    is_additive = isinstance(cross_mechanism, AdditiveAttention)
     return _DecoderLayer(
         self_norm=_norm(layer.self_attention_residual.norm),
         queries_keys_values=fused(_projections(layer.self_attention), (scale, 1.0, 1.0)),
         relative=mechanism if isinstance(mechanism, RelativeAttention) else None,
         self_out=fused([layer.self_attention.out_proj]),
         cross_norm=_norm(layer.cross_attention_residual.norm),
-        cross_queries=fused([layer.cross_attention.q_proj], (scale,)),
+        cross_queries=fused([layer.cross_attention.q_proj], (1.0 if is_additive else scale,)),
+        cross_scores=_cross_scores(cross_mechanism),
         cross_out=fused([layer.cross_attention.out_proj]),
         feed_forward=_feed_forward(layer.feed_forward, layer.feed_forward_residual),
     )
+
+
+def _cross_scores(mechanism: Mechanism) -> _Scores:
+    if not isinstance(mechanism, AdditiveAttention):
+        return torch.bmm
+    heads = len(mechanism.score_vectors)
+
+    def scores(queries: Tensor, keys: Tensor) -> Tensor:
+        by_head = queries.unflatten(0, (-1, heads)), keys.transpose(1, 2).unflatten(0, (-1, heads))
+        return mechanism.scores(*by_head).flatten(0, 1)
+
+    return scores
 
 
 def _projections(attention: MultiHeadAttention) -> list[nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dragoman_model.additive_attention import AdditiveAttention
 from dragoman_model.attention import Mechanism, MultiHeadAttention
 from dragoman_model.config import ModelConfig
 from dragoman_model.relative_attention import RelativeAttention
@@ -20,7 +21,10 @@ def decoder_self_attention(config: ModelConfig) -> MultiHeadAttention:
 
 def cross_attention(config: ModelConfig) -> MultiHeadAttention:
     """Returns a new decoder layer's attention over the source."""
-    return MultiHeadAttention(config.d_model, config.num_heads)
+    mechanism: Mechanism | None = None
+    if config.cross_attention == "additive":
+        mechanism = AdditiveAttention(config.num_heads, config.head_width)
+    return MultiHeadAttention(config.d_model, config.num_heads, mechanism)
 
 
 def _self_attention(config: ModelConfig, *, causal: bool) -> MultiHeadAttention:

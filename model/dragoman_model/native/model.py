@@ -66,12 +66,16 @@ class _Caches(ctypes.Structure):
 def is_supported(transformer: Transformer) -> bool:
     """Returns whether the kernels know a quantised model's shape.
 
-    Pre-norm, ReLU, attention to all positions, sinusoidal ones, and sizes that fill vectors.
+    Pre-norm, ReLU, dot products with all positions, sinusoidal ones, and sizes that fill vectors.
     """
     config = transformer.config
     if (config.norm, config.activation, config.positions) != ("pre", "relu", "sinusoidal"):
         return False
-    if (config.encoder_attention, config.decoder_attention) != ("full", "full"):
+    if (config.encoder_attention, config.decoder_attention, config.cross_attention) != (
+        "full",
+        "full",
+        "dot",
+    ):
         return False
     return not any(size % 16 for size in (config.d_model, config.d_ff, config.target_vocab_size))
 
