@@ -1,7 +1,6 @@
 """A weight matrix as shaded cells in a terminal: source across, target down."""
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,18 +10,9 @@ from rich.style import Style
 from rich.text import Text
 
 from dragoman_client.matrix import Matrix
+from dragoman_client.pictures.caption import clean
+from dragoman_client.pictures.ramp import NIGHT, color_at
 
-# From night to lamp light: the bottom is near both a dark and a light terminal's edge of vision, every step is lighter
-# than the one before, and it survives colour blindness (blue to yellow).
-_RAMP = [
-    (24, 24, 40),
-    (40, 42, 92),
-    (86, 52, 130),
-    (160, 62, 120),
-    (224, 98, 86),
-    (250, 160, 70),
-    (255, 224, 130),
-]
 _SHADES = " ░▒▓█"
 _ASCII_SHADES = " .:*#"
 
@@ -53,7 +43,7 @@ class Palette:
             caption: Stands in the middle of a painted cell; among shades it could not be read.
         """
         if self.colored:
-            red, green, blue = _blend(level)
+            red, green, blue = color_at(NIGHT, level)
             ink = "#101018" if level > 0.55 else "#d8d8e4"
             return Text(caption.center(width), Style(color=ink, bgcolor=Color.from_rgb(red, green, blue)))
         shades = _ASCII_SHADES if self.ascii_only else _SHADES
@@ -118,16 +108,6 @@ def draw(matrix: Matrix, *, width: int, palette: Palette) -> list[Text]:
     return lines
 
 
-def clean(label: str) -> str:
-    """Returns a label that takes the columns it seems to take: controls become visible, the rest stays."""
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}"
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        else character
-        for character in label
-    )
-
-
 def _across(labels: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Returns the header's one line, each label in the middle of its column."""
     line = ""
@@ -173,13 +153,3 @@ def _fit(label: str, width: int, *, align_right: bool) -> str:
 def _percent(weight: float) -> str:
     """Returns the weight in percent, nothing below one."""
     return f"{weight * 100:.0f}" if weight >= 0.01 else ""
-
-
-def _blend(level: float) -> tuple[int, int, int]:
-    """Returns the ramp's colour at a level from 0 to 1."""
-    place = min(max(level, 0.0), 1.0) * (len(_RAMP) - 1)
-    low = min(int(place), len(_RAMP) - 2)
-    red, green, blue = (
-        round(a + (b - a) * (place - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True)
-    )
-    return red, green, blue

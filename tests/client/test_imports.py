@@ -5,7 +5,7 @@ import sys
 def test_client_and_its_commands_import_nothing_heavy() -> None:
     program = (
         "import sys, dragoman_client, dragoman_client.__main__\n"
-        "heavy = ('torch', 'numpy', 'sentencepiece', 'safetensors', 'prometheus_client', 'dragoman_model',"
+        "heavy = ('torch', 'numpy', 'matplotlib', 'sentencepiece', 'safetensors', 'prometheus_client', 'dragoman_model',"
         " 'dragoman_server')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -82,17 +82,18 @@ IMPORT_NAMES = {"grpcio_reflection": "grpc_reflection"}
 
 
 def name_extras() -> set[str]:
-    """Import names of all that a base install lacks and the server or the trainer brings."""
+    """Import names of all that a base install lacks and another brings."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     distributions = {
-        re.match(r"[\w-]+", line)[0].replace("-", "_") for line in extras["server"] + extras["train"]
+        re.match(r"[\w-]+", line)[0].replace("-", "_")
+        for line in extras["server"] + extras["train"] + extras["plot"]
     }
     return {IMPORT_NAMES.get(name, name) for name in distributions - {"dragoman"}}
 
 
 def test_client_imports_with_the_base_install_alone() -> None:
     absent = name_extras() | {"dragoman_model", "dragoman_server"}
-    assert {"torch", "numpy", "sentencepiece", "grpc_reflection"} <= absent
+    assert {"torch", "numpy", "sentencepiece", "grpc_reflection", "matplotlib"} <= absent
 
     result = subprocess.run(
         [sys.executable, "-c", IMPORT_CLIENT, *sorted(absent)], capture_output=True, text=True, check=False

@@ -1,28 +1,18 @@
 """``dragoman attention``."""
 
-import dataclasses
-from typing import Any
+import sys
+from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.text import Text
 
-from dragoman_client.attention import Attention, AttentionTensor, nested
+from dragoman_client.attention import Attention
 from dragoman_client.commands.arguments import check_texts
+from dragoman_client.commands.attention_formats import FORMATS, Format
 from dragoman_client.commands.decoding import beam_size_option, read_decoding_options
-from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.commands.shared import option, search_options, shared, shared_options
+from dragoman_client.commands.shared import is_terminal, option, search_options, shared, shared_options
 from dragoman_client.errors import InvalidRequestError
-from dragoman_client.heatmap import Palette, clean, draw
-from dragoman_client.matrix import matrix_of
 from dragoman_client.selection import AttentionKind, AttentionLevel, AttentionReduction, AttentionSelection
 
-_KIND_NAMES = {
-    AttentionKind.CROSS: "cross-attention",
-    AttentionKind.ENCODER_SELF: "encoder self-attention",
-    AttentionKind.DECODER_SELF: "decoder self-attention",
-}
-_REDUCTION_NAMES = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 _OPTION_OF_FIELD = {
     "options.beam_size": "--beam-size",
     "options.max_decoding_length": "--max-length",
@@ -42,7 +32,7 @@ _OPTION_OF_FIELD = {
 @option(
     "--kind",
     type=click.Choice([kind.value for kind in AttentionKind]),
-    default=AttentionKind.CROSS.value,
+    show_default="cross; with html and npz, all three",
     help="Which attention: of the decoder over the source, of the encoder over it, or of the decoder over what it wrote.",
 )
 @option(
@@ -65,13 +55,13 @@ _OPTION_OF_FIELD = {
     "--reduce",
     "reduction",
     type=click.Choice([reduction.value for reduction in AttentionReduction]),
-    show_default="mean; with --json, none",
+    show_default="mean; with html, json and npz, they stay apart",
     help="How several layers and heads become one; rollout follows attention through the layers, heads averaged.",
 )
 @option(
     "--words/--pieces",
     default=None,
-    show_default="words; with --json, pieces",
+    show_default="words; with json and npz, pieces",
     help="Show words, or the vocabulary's pieces.",
 )
 @option(
@@ -89,14 +79,29 @@ _OPTION_OF_FIELD = {
     "--width",
     metavar="COLUMNS",
     type=click.IntRange(min=20),
-    help="How wide to draw; by default the terminal's width.",
+    help="How wide to draw in the terminal; by default its width.",
 )
-@option("--json", "as_json", is_flag=True, help="Print one JSON object for each sentence, on a line.")
+@option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    show_default="what --output ends in, or text",
+    help="Draw in the terminal, write a web page or a figure, or give the numbers: one JSON object for each sentence, on "
+    "a line, or numpy's archive.",
+)
+@option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    show_default="standard output; attention.FORMAT where that is a terminal and FORMAT neither text nor json",
+    help="Write here.",
+)
+@option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @shared_options
 def attention(
     text: str,
     translation: str | None,
-    kind: str,
+    kind: str | None,
     layers: tuple[int, ...],
     heads: tuple[int, ...],
     reduction: str | None,
@@ -109,6 +114,8 @@ def attention(
     max_length: int | None,
     beam_size: int | None,
     width: int | None,
+    format_name: str | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Draws what each word of the translation of TEXT attended to.
@@ -117,12 +124,13 @@ def attention(
     The brighter a cell, the more of the row's attention it has.
     """
     check_texts((text,) if translation is None else (text, translation))
-    if not as_json:
-        reduction = reduction or "mean"
+    chosen = _choose_format(format_name, output, as_json=as_json)
+    reduction = reduction or chosen.reduction
+    kinds = (kind,) if kind else chosen.kinds
     if words is None:
-        words = not as_json
+        words = chosen.words
     selection = AttentionSelection(
-        kinds=(kind,),
+        kinds=kinds,
         layers=layers,
         heads=heads,
         layer_reduction=reduction,
@@ -147,14 +155,41 @@ def attention(
             raise
     if not attentions:
         click.echo("The text is blank: nothing attends to anything.", err=True)
-    console = shared().console()
-    for index, sentence in enumerate(attentions):
-        if as_json:
-            print_json(_document(sentence))
-            continue
-        if index:
-            console.print()
-        _print_sentence(console, sentence, reduction=reduction or "mean", width=width)
+        return
+    _write(chosen, attentions, output, reduction, width)
+
+
+def _choose_format(name: str | None, output: Path | None, *, as_json: bool) -> Format:
+    """Returns the format that was asked for, by name or by the end of a file's."""
+    if as_json:
+        if name not in (None, "json"):
+            raise click.UsageError(f"--json is --format json, and --format {name} was given as well")
+        name = "json"
+    if name is None and output is not None:
+        name = output.suffix.removeprefix(".").lower()
+    chosen = FORMATS.get(name or "", FORMATS["text"])
+    try:
+        chosen.check()
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+    return chosen
+
+
+def _write(
+    chosen: Format, attentions: list[Attention], output: Path | None, reduction: str | None, width: int | None
+) -> None:
+    """Writes the sentences where they were asked for."""
+    if output is None and not chosen.readable and is_terminal(sys.stdout):
+        output = Path(f"attention.{chosen.name}")
+    if output is None or str(output) == "-":
+        chosen.write(attentions, None, reduction, width)
+        return
+    try:
+        with output.open("wb") as stream:
+            chosen.write(attentions, stream, reduction, width)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {output}: {error.strerror or error}") from error
+    click.echo(f"Written: {output}", err=True)
 
 
 def _raise_bad_parameter(error: InvalidRequestError) -> None:
@@ -164,80 +199,3 @@ def _raise_bad_parameter(error: InvalidRequestError) -> None:
             raise click.BadParameter(
                 violation.description, param_hint=_OPTION_OF_FIELD[violation.field]
             ) from error
-
-
-def _print_sentence(console: Console, attention: Attention, *, reduction: str, width: int | None) -> None:
-    """Draws one sentence under its words."""
-    width = width or console.width
-    palette = Palette(
-        # The sixteen colours of a plain terminal make no ramp.
-        colored=console.color_system in ("256", "truecolor", "windows") and not console.no_color,
-        ascii_only=not console.encoding.lower().startswith("utf"),
-    )
-    sentence = " ".join(_source_text(attention).split())
-    console.print(Text(clean(sentence), "bold"), width=width)
-    console.print(Text(clean(" ".join(attention.translation.text.split())), "bold cyan"), width=width)
-    console.print(Text(_caption(attention, reduction), "dim"), width=width)
-    console.print()
-    matrix = matrix_of(attention, attention.weights)
-    if not (matrix.source and matrix.target):
-        console.print(Text("nothing but special tokens", "dim"), width=width)
-        return
-    for line in draw(matrix, width=width, palette=palette):
-        console.print(line, no_wrap=True, overflow="ignore", crop=False, width=width)
-
-
-def _source_text(attention: Attention) -> str:
-    """Returns the sentence's part of the text."""
-    spans = [unit.span for unit in attention.source_units if unit.span is not None]
-    return (
-        attention.text[min(s.start for s in spans) : max(s.end for s in spans)] if spans else attention.text
-    )
-
-
-def _caption(attention: Attention, reduction: str) -> str:
-    weights = attention.weights
-    parts = [_KIND_NAMES[weights.kind]]
-    if reduction == AttentionReduction.ROLLOUT.value:
-        through = " and the encoder" if weights.kind is AttentionKind.CROSS else ""
-        parts.append(f"rollout through {_numbered('layer', weights.layers)}{through}")
-        parts.append(_chosen("head", weights.heads, "mean"))
-    else:
-        parts += [_chosen(axis, getattr(weights, axis + "s"), reduction) for axis in ("layer", "head")]
-    parts.append(attention.model)
-    if attention.sentence_count > 1:
-        parts.append(f"sentence {attention.sentence_index + 1} of {attention.sentence_count}")
-    return " · ".join(parts)
-
-
-def _chosen(axis: str, numbers: tuple[int, ...], reduction: str) -> str:
-    """Says which layers or heads a picture shows."""
-    if len(numbers) == 1:
-        return f"{axis} {numbers[0]}"
-    return f"{_REDUCTION_NAMES[reduction]} of {len(numbers)} {axis}s"
-
-
-def _numbered(axis: str, numbers: tuple[int, ...]) -> str:
-    return f"{axis} {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} {axis}s"
-
-
-def _document(attention: Attention) -> dict[str, Any]:
-    """Returns a sentence as JSON's values."""
-    document: dict[str, Any] = as_document(dataclasses.replace(attention, tensors=()))
-    del document["tensors"]
-    document["weights"] = _tensor_document(attention.weights)
-    return document
-
-
-def _tensor_document(tensor: AttentionTensor) -> dict[str, Any]:
-    document = {
-        "kind": tensor.kind.value,
-        "axes": list(tensor.axes),
-        "shape": list(tensor.shape),
-        "layers": list(tensor.layers),
-        "heads": list(tensor.heads),
-        "values": as_document(tensor.tolist()),
-    }
-    if tensor.indices is not None:
-        document["indices"] = nested(tensor.indices, tensor.shape)
-    return document

@@ -50,14 +50,19 @@ class Shared:
         """Returns a client of the server; ``timeout`` in seconds, None takes the option's."""
         return Translator(self.server, timeout=timeout or self.timeout, credentials=self.credentials())
 
-    def console(self, *, stderr: bool = False) -> Console:
-        """Returns a console that colours only a terminal, unless told otherwise."""
+    def console(self, *, stderr: bool = False, stream: TextIO | None = None) -> Console:
+        """Returns a console that colours only a terminal, unless told otherwise.
+
+        Args:
+            stderr: Write to standard error instead of standard output.
+            stream: Write here instead.
+        """
         colorless = self.color == "never" or (self.color == "auto" and bool(os.environ.get("NO_COLOR")))
         color_system: Literal["auto", "256", "truecolor"] = "auto"
         if self.color == "always":  # a pipe says nothing about what is at its end
             color_system = "truecolor" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "256"
         return _Console(
-            file=sys.stderr if stderr else None,
+            file=stream or (sys.stderr if stderr else None),
             force_terminal=True if self.color == "always" else None,
             color_system=None if colorless else color_system,
             no_color=colorless,

@@ -1,0 +1,218 @@
+"""Attention as a figure for a paper, through matplotlib, which the ``plot`` extra brings."""
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rich.cells import cell_len
+
+from dragoman_client.attention import Attention, AttentionTensor
+from dragoman_client.pictures.caption import clean
+from dragoman_client.pictures.ramp import PAPER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+PlotFormat: TypeAlias = Literal["png", "svg"]
+
+# Inches, unless they say otherwise.
+_CELL, _SMALL_CELL = 0.19, 0.115
+_FONT_POINTS, _SMALL_FONT_POINTS = 8.0, 6.0
+_GAP = 0.09  # between small panels
+_MARGIN = 0.35  # between sentences
+_BAR_WIDTH, _BAR_HEIGHT = 0.09, 1.4
+_POINTS = 1 / 72
+_CHARACTER_WIDTH = 0.62  # of a mean character, in font sizes
+_WHITE, _FRAME = (255, 255, 255), "#b8b8b8"  # a paper is white, and so is nothing on it
+_PNG_DPI = 300
+_MAX_PNG_PIXELS = 12_000  # along a side; a longer figure gets coarser
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One matrix of a figure."""
+
+    title: str
+    side_title: str
+    weights: list[list[float]]
+
+
+def check_plotting() -> None:
+    """Does nothing where figures can be drawn.
+
+    Raises:
+        ImportError: matplotlib is not installed; the message says how to get it.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401, PLC0415 - optional
+    except ImportError as error:
+        raise ImportError(
+            "a figure is drawn by matplotlib, which is not installed: pip install 'dragoman[plot]'"
+        ) from error
+
+
+def render_figure(attentions: Sequence[Attention], plot_format: PlotFormat) -> bytes:
+    """Returns a figure of the sentences' attention: columns are attended to, rows attend.
+
+    The first kind of each sentence is drawn; layers and heads that were kept apart stand side by side, one row a layer. All
+    of a figure has one scale, from 0 to its highest weight, in equal steps.
+
+    Args:
+        attentions: The sentences; they stand one under the other.
+        plot_format: ``png``, at 300 dots an inch, or ``svg``, whose letters are outlines and need no font.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    check_plotting()
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional
+
+    drawn = [attention for attention in attentions if all(attention.weights.shape[-2:])]
+    sheets = [_panels(attention.weights) for attention in drawn]
+    highest = max(
+        (max(map(max, panel.weights)) for rows in sheets for row in rows for panel in row), default=0
+    )
+    figure = Figure(figsize=(1, 1))  # the tight box of what is drawn becomes the size
+    top, image = 0.0, None
+    with _settings():
+        for attention, rows in zip(drawn, sheets, strict=True):
+            top, image = _draw_sentence(figure, attention, rows, top, highest or 1.0)
+        if image is not None:
+            _add_scale(figure, image)
+        else:
+            figure.text(0, 0, "nothing but special tokens", fontsize=_FONT_POINTS)
+        return _save(figure, plot_format, -top)
+
+
+def _panels(tensor: AttentionTensor) -> list[list[_Panel]]:
+    """Returns the matrices, a row a layer and a column a head."""
+    layers: Sequence[int | None] = tensor.layers if "layer" in tensor.axes else (None,)
+    heads: Sequence[int | None] = tensor.heads if "head" in tensor.axes else (None,)
+    return [
+        [
+            _Panel(
+                "" if head is None else f"head {head}",
+                "" if layer is None else f"layer {layer}",
+                tensor.mean(layer=layer, head=head),
+            )
+            for head in heads
+        ]
+        for layer in layers
+    ]
+
+
+def _draw_sentence(
+    figure: "Figure", attention: Attention, rows: list[list[_Panel]], top: float, highest: float
+) -> "tuple[float, AxesImage]":
+    """Draws a sentence's panels below a height; returns where the next may begin, and one of the images."""
+    kind = attention.weights.kind
+    column_labels = [clean(unit.text) for unit in attention.columns(kind)]
+    row_labels = [clean(unit.text) for unit in attention.rows(kind)]
+    single = len(rows) == len(rows[0]) == 1
+    cell, points = (_CELL, _FONT_POINTS) if single else (_SMALL_CELL, _SMALL_FONT_POINTS)
+    angle = 45 if single else 90
+    letters = max(map(cell_len, column_labels)) * points * _POINTS * _CHARACTER_WIDTH
+    top -= letters * math.sin(math.radians(angle)) + _MARGIN
+    width, height = len(column_labels) * cell, len(row_labels) * cell
+    for row, panels in enumerate(rows):
+        for column, panel in enumerate(panels):
+            left, bottom = column * (width + _GAP), top - height
+            axes = figure.add_axes((left, bottom, width, height))
+            image = _draw_panel(axes, panel, highest)
+            if row == 0:
+                axes.set_xticks(range(len(column_labels)))
+                axes.set_xticklabels(
+                    column_labels,
+                    rotation=angle,
+                    ha="left",
+                    va="center",
+                    rotation_mode="anchor",
+                    fontsize=points,
+                    parse_math=False,
+                )
+            if column == 0:
+                axes.set_yticks(range(len(row_labels)))
+                axes.set_yticklabels(row_labels, fontsize=points, parse_math=False)
+            if row == len(rows) - 1:
+                axes.set_xlabel(panel.title, fontsize=points + 1)
+            if column == len(panels) - 1 and panel.side_title:
+                axes.text(
+                    1,
+                    0.5,
+                    f"  {panel.side_title}",
+                    fontsize=points + 1,
+                    rotation=270,
+                    ha="left",
+                    va="center",
+                    transform=axes.transAxes,
+                )
+        top -= height + _GAP
+    return top, image
+
+
+def _draw_panel(axes: "Axes", panel: _Panel, highest: float) -> "AxesImage":
+    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - optional
+
+    ramp = LinearSegmentedColormap.from_list(
+        "paper", [(red / 255, green / 255, blue / 255) for red, green, blue in (_WHITE, *PAPER[1:])]
+    )
+    image = axes.imshow(
+        panel.weights, cmap=ramp, vmin=0, vmax=highest, aspect="auto", interpolation="nearest"
+    )
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("bottom")
+    axes.tick_params(length=0, pad=3)
+    for spine in axes.spines.values():
+        spine.set(color=_FRAME, linewidth=0.4)
+    return image
+
+
+def _add_scale(figure: "Figure", image: "AxesImage") -> None:
+    """Draws the scale at the right of the first sentence."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - optional
+
+    boxes = [axes.get_position(original=True) for axes in figure.axes]
+    right, upper = max(box.x1 for box in boxes), max(box.y1 for box in boxes)
+    height = min(_BAR_HEIGHT, upper - min(box.y0 for box in boxes))
+    axes = figure.add_axes((right + 0.3, upper - height, _BAR_WIDTH, height))
+    bar = figure.colorbar(image, cax=axes, ticks=MaxNLocator(4))
+    bar.outline.set_visible(False)
+    axes.tick_params(length=0, pad=3, labelsize=_SMALL_FONT_POINTS)
+    axes.set_title("weight", fontsize=_SMALL_FONT_POINTS, loc="left", pad=5)
+
+
+def _save(figure: "Figure", plot_format: PlotFormat, height: float) -> bytes:
+    box = figure.get_tightbbox()
+    dpi = min(_PNG_DPI, _MAX_PNG_PIXELS / max(box.width, box.height, height))
+    buffer = io.BytesIO()
+    metadata: dict[str, Any] = (
+        {"Date": None} if plot_format == "svg" else {}
+    )  # equal figures make equal files
+    figure.savefig(
+        buffer,
+        format=plot_format,
+        dpi=dpi,
+        bbox_inches="tight",
+        pad_inches=0.05,
+        facecolor="white",
+        metadata=metadata,
+    )
+    return buffer.getvalue()
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Sets what matplotlib reads from its global settings, whatever the user's file says."""
+    import matplotlib  # noqa: PLC0415 - optional
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({"svg.hashsalt": "dragoman", "svg.fonttype": "path"})
+        yield
