@@ -28,6 +28,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "window": {"encoder_attention": "window", "decoder_attention": "window", "attention_window": 4},
     "wide window": {"decoder_attention": "window", "attention_window": 17, "num_decoder_layers": 2},
     "rotary window": {"positions": "rotary", "decoder_attention": "window", "attention_window": 4},
+    "favor": {"encoder_attention": "favor", "attention_features": 19},
+    "rotary favor": {"positions": "rotary", "encoder_attention": "favor", "attention_features": 5},
 }
 
 

@@ -195,8 +195,10 @@ def check_files(directory: Path) -> dict[str, str]:
 
 
 def named_weights(transformer: Transformer) -> dict[str, Tensor]:
-    """Returns the model's parameters by name, each shared one once."""
-    return dict(transformer.named_parameters())
+    """Returns the model's parameters and what else is saved with them, by name, each shared one once."""
+    saved = transformer.state_dict().keys()
+    buffers = {name: buffer for name, buffer in transformer.named_buffers() if name in saved}
+    return dict(transformer.named_parameters()) | buffers
 
 
 def load_weights(transformer: Transformer, weights: Mapping[str, Tensor], source: Path) -> None:

@@ -14,7 +14,7 @@ from dragoman_model.errors import ModelDirectoryError
 
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu", "swish"]
-EncoderAttention = Literal["full", "window"]
+EncoderAttention = Literal["full", "window", "favor"]
 CrossAttention = Literal["dot", "additive"]
 DecoderAttention = Literal["full", "window"]
 SinusoidLayout = Literal["interleaved", "concatenated"]
@@ -52,13 +52,15 @@ class ModelConfig:
             its query ("relative").
         max_relative_distance: With relative positions, the distance beyond which all keys count as equally far.
         sinusoid_layout: Sines and cosines "interleaved" (the paper) or in two halves, "concatenated" (Marian).
-        encoder_attention: What a source position sees: all of them ("full", Vaswani et al. 2017) or those near it
-            ("window", Beltagy et al. 2020).
-        decoder_attention: The same of what was written; with "window" serving keeps no more of it than the window.
+        encoder_attention: What a source position sees: all of them ("full", Vaswani et al. 2017), those near it
+            ("window", Beltagy et al. 2020), or all of them by an estimate in linear time ("favor", Choromanski et al. 2021).
+        decoder_attention: What a target position sees of what was written: all ("full"), or what is near ("window"), and
+            then serving keeps no more than that.
         cross_attention: How the decoder scores the source: by scaled "dot" products (Vaswani et al. 2017) or by an
             "additive" network (Bahdanau et al. 2015).
         attention_window: Positions fewer than this many steps away are near: so many of what was written, in the source
             one less on the other side, too. 0 without a window.
+        attention_features: Random features of "favor" for each head; more come closer to "full". 0 without it.
         dropout: Share of units dropped in training, [0, 1); 0 is off.
         max_source_length: Longest source sentence in tokens, end-of-sentence included.
         max_target_length: Longest translation in tokens, end-of-sentence included.
@@ -92,6 +94,7 @@ class ModelConfig:
     decoder_attention: DecoderAttention = "full"
     cross_attention: CrossAttention = "dot"
     attention_window: int = 0
+    attention_features: int = 0
     dropout: float = 0.1
     max_source_length: int = 256
     max_target_length: int = 256
@@ -140,6 +143,13 @@ class ModelConfig:
             raise ValueError(
                 f"positions is 'relative', encoder_attention {self.encoder_attention!r} and decoder_attention "
                 f"{self.decoder_attention!r}; relative positions go with 'full' attention alone"
+            )
+        if (self.encoder_attention == "favor") != (
+            self.attention_features > 0
+        ) or self.attention_features < 0:
+            raise ValueError(
+                f"attention_features is {self.attention_features}; it must be 1 or more where encoder_attention is "
+                "'favor', and 0 where it isn't"
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")

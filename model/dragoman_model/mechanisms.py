@@ -5,6 +5,7 @@ from __future__ import annotations
 from dragoman_model.additive_attention import AdditiveAttention
 from dragoman_model.attention import Mechanism, MultiHeadAttention
 from dragoman_model.config import ModelConfig
+from dragoman_model.favor_attention import FavorAttention
 from dragoman_model.relative_attention import RelativeAttention
 from dragoman_model.window_attention import WindowAttention
 
@@ -32,6 +33,8 @@ def _self_attention(config: ModelConfig, *, causal: bool) -> MultiHeadAttention:
     mechanism: Mechanism | None = None
     if kind == "window":
         mechanism = WindowAttention(config.attention_window, causal=causal)
+    elif kind == "favor":
+        mechanism = FavorAttention(config.attention_features, config.head_width)
     elif config.positions == "relative":
         mechanism = RelativeAttention(config.max_relative_distance, config.head_width, causal=causal)
     return MultiHeadAttention(

@@ -46,12 +46,14 @@ REFUSED = [
     ("max_relative_distance", 0, "1 or more"),
     ("max_relative_distance", 10**12, "at most 65536"),
     ("sinusoid_layout", ["interleaved"], "'interleaved', 'concatenated'"),
-    ("encoder_attention", "near", "'full', 'window'"),
+    ("encoder_attention", "near", "'full', 'window', 'favor'"),
     ("decoder_attention", "linear", "'full', 'window'"),
     ("cross_attention", "multiplicative", "'dot', 'additive'"),
     ("attention_window", -1, "0 where neither is"),
     ("attention_window", 5, "0 where neither is"),
     ("attention_window", 2.5, "type int"),
+    ("attention_features", -1, "0 where it isn't"),
+    ("attention_features", 8, "0 where it isn't"),
     ("dropout", 1.0, "below 1"),
     ("dropout", -0.1, "below 1"),
     ("dropout", float("nan"), "below 1"),
@@ -90,15 +92,27 @@ def test_a_window_has_a_width(stack):
         tiny_config(**{stack: "window"})
 
 
-@pytest.mark.parametrize("stack", ["encoder_attention", "decoder_attention"])
-def test_relative_positions_go_with_full_attention_alone(stack):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"encoder_attention": "window", "attention_window": 3},
+        {"decoder_attention": "window", "attention_window": 3},
+        {"encoder_attention": "favor", "attention_features": 3},
+    ],
+)
+def test_relative_positions_go_with_full_attention_alone(changes):
     with pytest.raises(ValueError, match="relative positions go with 'full' attention alone"):
-        tiny_config(positions="relative", attention_window=3, **{stack: "window"})
+        tiny_config(positions="relative", **changes)
 
 
 def test_rotary_positions_need_heads_of_an_even_width():
     with pytest.raises(ValueError, match="odd width 3; rotary positions need pairs"):
         ModelConfig(**MINIMAL, d_model=12, num_heads=4, positions="rotary")
+
+
+def test_linear_attention_has_features():
+    with pytest.raises(ValueError, match="attention_features is 0; it must be 1 or more"):
+        tiny_config(encoder_attention="favor")
 
 
 def test_special_ids_lie_in_both_vocabularies():

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dragoman_model.attention import Mechanism
 from dragoman_model.window_attention import WindowAttention, window_mask
+from tests.model.memory import largest_tensor
 
 B, H, K = 3, 2, 5
 LENGTHS = [1, 3, 4, 7, 23]
@@ -78,33 +78,11 @@ def test_weights_outside_the_window_are_zero_exactly(causal):
 @pytest.mark.parametrize("trained", [True, False])
 def test_memory_grows_as_the_length_and_not_as_its_square(causal, trained):
     largest = [
-        largest_tensor(WindowAttention(5, causal=causal), length, trained) for length in (50, 200, 400)
+        largest_tensor(WindowAttention(5, causal=causal), length, trained=trained)
+        for length in (50, 200, 400)
     ]
     assert largest[1] == 4 * largest[0]
     assert largest[2] == 8 * largest[0]
     assert largest_tensor(Mechanism(), 400, trained=True) == 64 * largest_tensor(
         Mechanism(), 50, trained=True
     )
-
-
-def largest_tensor(mechanism, length, trained):
-    """Elements of the largest tensor that attention over so many positions makes, forward and, in training, backward."""
-    inputs = random_inputs(length, batch=1)
-    with LargestTensor() as watch, torch.set_grad_enabled(trained):
-        out, _ = mechanism(*inputs)
-        if trained:
-            out.sum().backward()
-    return watch.numel
-
-
-class LargestTensor(TorchDispatchMode):
-    """Notes the largest tensor that any operator returns."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, torch.Tensor):
-                self.numel = max(self.numel, one.numel())
-        return out
