@@ -34,6 +34,8 @@ from dragoman_client.results import (
     ServingStatus,
     TextSpan,
     Translation,
+    TranslationWarning,
+    WarningKind,
 )
 from dragoman_client.selection import (
     AttentionKind,
@@ -77,7 +79,9 @@ __all__ = [
     "TextSpan",
     "Translation",
     "TranslationStream",
+    "TranslationWarning",
     "Translator",
     "UnavailableError",
+    "WarningKind",
     "WeightType",
 ]

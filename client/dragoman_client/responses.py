@@ -14,6 +14,8 @@ from dragoman.v1 import (
 )
 from dragoman.v1 import Model as WireModel
 from dragoman.v1 import Translation as WireTranslation
+from dragoman.v1 import Warning as WireWarning
+from dragoman.v1 import WarningKind as WireWarningKind
 from dragoman_client.errors import ServerError
 from dragoman_client.results import (
     FinishReason,
@@ -26,12 +28,20 @@ from dragoman_client.results import (
     ScoredToken,
     TextSpan,
     Translation,
+    TranslationWarning,
+    WarningKind,
 )
 
 _FINISH_REASONS = {
     WireFinishReason.FINISH_REASON_EOS: FinishReason.EOS,
     WireFinishReason.FINISH_REASON_LENGTH: FinishReason.LENGTH,
     WireFinishReason.FINISH_REASON_BLANK: FinishReason.BLANK,
+}
+_WARNING_KINDS = {
+    WireWarningKind.WARNING_KIND_UNCOVERED_SOURCE: WarningKind.UNCOVERED_SOURCE,
+    WireWarningKind.WARNING_KIND_REPETITION: WarningKind.REPETITION,
+    WireWarningKind.WARNING_KIND_COPY: WarningKind.COPY,
+    WireWarningKind.WARNING_KIND_LENGTH_RATIO: WarningKind.LENGTH_RATIO,
 }
 
 
@@ -76,6 +86,17 @@ def read_translation(translation: WireTranslation, model: str, model_digest: str
             for alternative in translation.alternatives
         ),
         seed=translation.seed if translation.HasField("seed") else None,
+        warnings=tuple(map(_read_warning, translation.warnings)),
+    )
+
+
+def _read_warning(warning: WireWarning) -> TranslationWarning:
+    return TranslationWarning(
+        kind=_WARNING_KINDS.get(warning.kind, WarningKind.UNSPECIFIED),
+        message=warning.message,
+        source=TextSpan(warning.source.start, warning.source.end) if warning.HasField("source") else None,
+        target=TextSpan(warning.target.start, warning.target.end) if warning.HasField("target") else None,
+        value=warning.value,
     )
 
 

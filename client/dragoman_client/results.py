@@ -90,6 +90,43 @@ class Hypothesis:
         return self.text
 
 
+class WarningKind(enum.Enum):
+    """What may be wrong with a translation.
+
+    Attributes:
+        UNSPECIFIED: Something that this client doesn't know.
+        UNCOVERED_SOURCE: It hardly looked at some words of the source.
+        REPETITION: It repeats itself.
+        COPY: It copies the source.
+        LENGTH_RATIO: It is oddly long or short.
+    """
+
+    UNSPECIFIED = "UNSPECIFIED"
+    UNCOVERED_SOURCE = "UNCOVERED_SOURCE"
+    REPETITION = "REPETITION"
+    COPY = "COPY"
+    LENGTH_RATIO = "LENGTH_RATIO"
+
+
+@dataclass(frozen=True)
+class TranslationWarning:
+    """A sign that a translation may be bad.
+
+    Attributes:
+        kind: What was seen.
+        message: The same in a sentence.
+        source: Where in the source; None is nowhere.
+        target: Where in the translation; None is nowhere.
+        value: The measured value that crossed the server's threshold.
+    """
+
+    kind: WarningKind
+    message: str
+    source: TextSpan | None
+    target: TextSpan | None
+    value: float
+
+
 @dataclass(frozen=True)
 class Translation:
     """A translated text.
@@ -107,6 +144,7 @@ class Translation:
         model_digest: SHA-256 of its weights, in hexadecimal.
         alternatives: The ``num_hypotheses`` best, best first, the first equal to this; empty where one was asked for.
         seed: What sampling used; None where nothing was sampled.
+        warnings: Signs that it may be bad, in the order of the sentences.
     """
 
     text: str
@@ -121,6 +159,7 @@ class Translation:
     model_digest: str
     alternatives: tuple[Hypothesis, ...] = ()
     seed: int | None = None
+    warnings: tuple[TranslationWarning, ...] = ()
 
     def __str__(self) -> str:
         return self.text

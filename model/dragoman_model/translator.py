@@ -17,6 +17,7 @@ from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Hypothesis, Plan
 from dragoman_model.plan import Sequence as BatchSequence
+from dragoman_model.quality import QualityWarning, text_warnings
 from dragoman_model.text import SplitText, split_text
 
 
@@ -87,6 +88,7 @@ class TextTranslation:
         sentence_count: Sentences that the text was cut into.
         tokens: Every target token.
         alternatives: The best translations, best first, this one among them; empty where one was asked for.
+        warnings: Signs that it may be bad, in the order of the sentences.
     """
 
     text: str
@@ -98,6 +100,7 @@ class TextTranslation:
     sentence_count: int
     tokens: tuple[ScoredToken, ...]
     alternatives: tuple[TextHypothesis, ...] = ()
+    warnings: tuple[QualityWarning, ...] = ()
 
 
 def prepare(
@@ -155,10 +158,11 @@ def assemble(
     """
     if not results:
         return TextTranslation(prepared.text, None, None, None, 0, 0, 0, ())
-    hypotheses = [
+    assembled = [
         _assemble_hypothesis(model, prepared, chosen, with_tokens) for chosen in zip(*results, strict=False)
     ]
-    best = hypotheses[0]
+    hypotheses = [hypothesis for hypothesis, _ in assembled]
+    best, sentences = assembled[0]
     return TextTranslation(
         text=best.text,
         finish_reason=best.finish_reason,
@@ -169,12 +173,14 @@ def assemble(
         sentence_count=len(results),
         tokens=best.tokens,
         alternatives=tuple(hypotheses) if len(hypotheses) > 1 else (),
+        warnings=text_warnings(prepared.split, sentences),
     )
 
 
 def _assemble_hypothesis(
     model: LoadedModel, prepared: PreparedText, sentences: Sequence[Hypothesis], with_tokens: bool
-) -> TextHypothesis:
+) -> tuple[TextHypothesis, list[str]]:
+    """Returns a translation of a text, and those of its sentences that it is made of."""
     translations: list[str] = []
     tokens: list[ScoredToken] = []
     offset = 0
@@ -192,7 +198,7 @@ def _assemble_hypothesis(
     log_probabilities = [value for sentence in sentences for value in sentence.log_probabilities]
     score = sum(log_probabilities)
     cut = any(sentence.finish_reason is FinishReason.LENGTH for sentence in sentences)
-    return TextHypothesis(
+    hypothesis = TextHypothesis(
         text=prepared.split.join(translations),
         finish_reason=FinishReason.LENGTH if cut else FinishReason.EOS,
         score=score,
@@ -200,6 +206,7 @@ def _assemble_hypothesis(
         target_token_count=len(log_probabilities),
         tokens=tuple(tokens),
     )
+    return hypothesis, translations
 
 
 def default_max_length(config: ModelConfig, source_length: int) -> int:

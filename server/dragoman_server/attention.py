@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragoman.v1 import (
     AttentionHeader,
@@ -17,6 +17,7 @@ from dragoman_model.attention_dump import AttentionArray, Units, select_attentio
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import AttentionOutput, Hypothesis
+from dragoman_model.quality import QualityWarning, sentence_warnings
 from dragoman_model.selection import AttentionSelection
 from dragoman_model.text import Sentence, SplitText
 from dragoman_model.tokenizer import Piece
@@ -44,6 +45,7 @@ class AttendedSentence:
         source_pieces: Its tokens, end-of-sentence last.
         target_pieces: The tokens of its translation; spans are into the translation.
         translation: As returned in the header.
+        warnings: Signs that it may be bad, as in the header.
         output: The weights.
     """
 
@@ -54,6 +56,7 @@ class AttendedSentence:
     source_pieces: Sequence[Piece]
     target_pieces: Sequence[Piece]
     translation: Translation
+    warnings: tuple[QualityWarning, ...]
     output: AttentionOutput
 
 
@@ -83,12 +86,14 @@ def attended_sentence(
         split=SplitText((Sentence(sentence.text, 0),), ("", "")),
         source_ids=(prepared.source_ids[index],),
     )
-    translation = translation_message(assemble(model, alone, [hypotheses]), options, include_tokens=False)
+    text = assemble(model, alone, [hypotheses])
     if given is None:
         _, target_pieces = model.tokenizer.target_pieces(hypotheses[0].token_ids)
     else:
-        translation.text = given
+        text = replace(text, text=given, warnings=sentence_warnings(sentence.text, given))
         target_pieces = model.tokenizer.given_target_pieces(given)
+    warnings = tuple(warning.moved(sentence.start, 0) for warning in text.warnings)
+    translation = translation_message(replace(text, warnings=warnings), options, include_tokens=False)
     return AttendedSentence(
         index=index,
         count=len(prepared.split.sentences),
@@ -97,6 +102,7 @@ def attended_sentence(
         source_pieces=model.tokenizer.source_pieces(sentence.text),
         target_pieces=target_pieces,
         translation=translation,
+        warnings=warnings,
         output=output,
     )
 

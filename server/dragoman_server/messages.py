@@ -13,10 +13,13 @@ from dragoman.v1 import (
     TextSpan,
     TokenScore,
     Translation,
+    WarningKind,
 )
-from dragoman_model import plan
+from dragoman.v1 import Warning as WarningMessage
+from dragoman_model import plan, quality
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.options import DecodingOptions
+from dragoman_model.quality import QualityWarning
 from dragoman_model.translator import ScoredToken, TextTranslation
 from dragoman_server.limits import CallLimits
 
@@ -24,6 +27,13 @@ FINISH_REASONS = {
     plan.FinishReason.EOS: FinishReason.FINISH_REASON_EOS,
     plan.FinishReason.LENGTH: FinishReason.FINISH_REASON_LENGTH,
     None: FinishReason.FINISH_REASON_BLANK,
+}
+
+WARNING_KINDS = {
+    quality.WarningKind.UNCOVERED_SOURCE: WarningKind.WARNING_KIND_UNCOVERED_SOURCE,
+    quality.WarningKind.REPETITION: WarningKind.WARNING_KIND_REPETITION,
+    quality.WarningKind.COPY: WarningKind.WARNING_KIND_COPY,
+    quality.WarningKind.LENGTH_RATIO: WarningKind.WARNING_KIND_LENGTH_RATIO,
 }
 
 
@@ -58,7 +68,19 @@ def translation_message(
             for alternative in translation.alternatives
         ],
         tokens=_token_messages(translation.tokens) if include_tokens else (),
+        warnings=[warning_message(warning) for warning in translation.warnings],
         seed=options.seed if options.is_sampling and not is_blank else None,
+    )
+
+
+def warning_message(warning: QualityWarning) -> WarningMessage:
+    """Returns the message of a warning."""
+    return WarningMessage(
+        kind=WARNING_KINDS[warning.kind],
+        message=warning.message,
+        source=span_message(warning.source),
+        target=span_message(warning.target),
+        value=warning.value,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 
 from dragoman_model.plan import BatchOutput, FinishedSentence
+from dragoman_model.quality import QualityWarning, WarningKind
 
 # 1 ms is a step of a small model, 10 s longer than anybody waits.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -94,6 +95,12 @@ class Metrics:
         self.length_ratio = histogram(
             "length_ratio", "Target tokens of a sentence over its source tokens.", RATIOS, "model"
         )
+        self.warnings = counter(
+            "warnings",
+            "Warnings about translations: " + ", ".join(kind.value for kind in WarningKind) + ".",
+            "model",
+            "kind",
+        )
         self.device_memory_bytes = gauge("device_memory_bytes", "Memory on the accelerator.", "kind")
         self.model_info = gauge(
             "model_info", "A served model; always 1.", "model", "digest", "device", "precision"
@@ -134,6 +141,7 @@ class ModelMetrics:
         self.step_rows = metrics.step_rows.labels(model)
         self.token_log_probability = metrics.token_log_probability.labels(model)
         self.length_ratio = metrics.length_ratio.labels(model)
+        self._warnings = {kind: metrics.warnings.labels(model, kind.value) for kind in WarningKind}
         self._sentences = {
             reason: metrics.sentences.labels(model, reason)
             for reason in ("eos", "length", "blank", "attention", "score", "cancelled", "deadline", "error")
@@ -150,6 +158,11 @@ class ModelMetrics:
     def count_sentences(self, reason: str, count: int = 1) -> None:
         """Counts sentences that ended."""
         self._sentences[reason].inc(count)
+
+    def count_warnings(self, warnings: Iterable[QualityWarning]) -> None:
+        """Counts warnings about a translation."""
+        for warning in warnings:
+            self._warnings[warning.kind].inc()
 
     def observe_step(self, output: BatchOutput) -> None:
         """Records the model passes of one step."""

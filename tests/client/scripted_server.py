@@ -34,6 +34,7 @@ class Script:
         failures: Statuses for the next calls to TranslateText, first come first served; then they succeed.
         translate: The text → its translation.
         before_translate: Called with every request before it is answered.
+        warnings: Of every translation.
         translations: Known translations of sentences, for DumpAttention.
         attention_stream: Replaces DumpAttention's answer.
         stream: Replaces StreamTranslateText's answer.
@@ -50,6 +51,7 @@ class Script:
     translate: Callable[[str], str] = translated
     before_translate: Callable[[v1.TranslateTextRequest], None] = lambda request: None
     finish_reason: Any = v1.FinishReason.FINISH_REASON_EOS
+    warnings: list[v1.Warning] = field(default_factory=list)
     translations: dict[str, str] = field(default_factory=dict)
     attention_stream: Callable[[v1.DumpAttentionRequest], Iterator[v1.DumpAttentionResponse]] | None = None
     stream: Callable[[v1.StreamTranslateTextRequest], Iterator[v1.StreamTranslateTextResponse]] | None = None
@@ -183,6 +185,7 @@ class ScriptedService(v1.TranslationServiceServicer):
             source_token_count=4,
             target_token_count=3,
             sentence_count=1,
+            warnings=self.script.warnings,
         )
         if request.output.include_tokens:
             translation.tokens.add(

@@ -1,4 +1,4 @@
-"""How translations are written: as text or as JSON, with what stands below them."""
+"""How translations are written: as text or as JSON, with what stands below them, and what is said of bad ones."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,9 +7,17 @@ from typing import BinaryIO
 import click
 
 from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.results import FinishReason, ScoredToken, Translation
+from dragoman_client.results import FinishReason, ScoredToken, Translation, WarningKind
 
 MAX_NUMBERS_NAMED = 10
+
+_SUSPICIONS = {
+    WarningKind.UNCOVERED_SOURCE: "may leave out a part of the source",
+    WarningKind.REPETITION: "may have repetitions",
+    WarningKind.COPY: "may be copied from the source",
+    WarningKind.LENGTH_RATIO: "may be too long or too short",
+    WarningKind.UNSPECIFIED: "may be bad",
+}
 
 
 @dataclass
@@ -31,19 +39,21 @@ class Numbers:
 
 @dataclass
 class Printer:
-    """Writes translations, and remembers those that may be cut.
+    """Writes translations, and remembers those that may be cut or bad.
 
     Attributes:
         stream: Takes UTF-8, whatever the locale is.
         as_json: Writes objects instead of text.
         single_lines: Each text is a line, and so must be its translation.
         cut: The texts whose translations reached their length limit.
+        suspect: For each kind of warning the texts whose translations have one.
     """
 
     stream: BinaryIO
     as_json: bool
     single_lines: bool
     cut: Numbers = field(default_factory=Numbers)
+    suspect: dict[WarningKind, Numbers] = field(default_factory=dict)
 
     def write(self, number: int, source: str, translation: Translation) -> None:
         """Writes the translation of one text, counted from 1."""
@@ -74,19 +84,22 @@ class Printer:
             self.stream.flush()
 
     def note(self, number: int, translation: Translation) -> None:
-        """Remembers a translation that may be cut."""
+        """Remembers a translation that may be cut or bad."""
         if translation.finish_reason is FinishReason.LENGTH:
             self.cut.add(number)
+        for kind in dict.fromkeys(warning.kind for warning in translation.warnings):
+            self.suspect.setdefault(kind, Numbers()).add(number)
 
     def warn(self) -> None:
-        """Says on standard error which translations may be cut."""
-        if self.cut.count:
+        """Says on standard error which translations may be cut or bad."""
+        self._warn_of(self.cut, "reached the length limit and may be cut")
+        for kind in sorted(self.suspect, key=list(WarningKind).index):
+            self._warn_of(self.suspect[kind], _SUSPICIONS[kind])
+
+    def _warn_of(self, numbers: Numbers, what: str) -> None:
+        if numbers.count:
             noun = "line" if self.single_lines else "text"
-            click.echo(
-                f"Warning: {self.cut.count:,} of the translations reached the length limit and may be cut: "
-                f"{noun} {self.cut}",
-                err=True,
-            )
+            click.echo(f"Warning: {numbers.count:,} of the translations {what}: {noun} {numbers}", err=True)
 
 
 def write_tokens(stream: BinaryIO, tokens: tuple[ScoredToken, ...]) -> None:

@@ -39,6 +39,8 @@ from dragoman.v1.translation_pb2 import (
     TranslateTextRequest,
     TranslateTextResponse,
     Translation,
+    Warning,  # noqa: A004 (the contract's name)
+    WarningKind,
 )
 from dragoman.v1.translation_pb2_grpc import (
     TranslationServiceServicer,
@@ -87,5 +89,7 @@ __all__ = [
     "Translation",
     "TranslationServiceServicer",
     "TranslationServiceStub",
+    "Warning",
+    "WarningKind",
     "add_TranslationServiceServicer_to_server",
 ]

@@ -54,6 +54,14 @@ class TensorType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TENSOR_TYPE_FLOAT16: _ClassVar[TensorType]
     TENSOR_TYPE_UINT8: _ClassVar[TensorType]
     TENSOR_TYPE_INT32: _ClassVar[TensorType]
+
+class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WARNING_KIND_UNSPECIFIED: _ClassVar[WarningKind]
+    WARNING_KIND_UNCOVERED_SOURCE: _ClassVar[WarningKind]
+    WARNING_KIND_REPETITION: _ClassVar[WarningKind]
+    WARNING_KIND_COPY: _ClassVar[WarningKind]
+    WARNING_KIND_LENGTH_RATIO: _ClassVar[WarningKind]
 TEXT_SPLIT_UNSPECIFIED: TextSplit
 TEXT_SPLIT_SENTENCES: TextSplit
 TEXT_SPLIT_NONE: TextSplit
@@ -80,6 +88,11 @@ TENSOR_TYPE_FLOAT32: TensorType
 TENSOR_TYPE_FLOAT16: TensorType
 TENSOR_TYPE_UINT8: TensorType
 TENSOR_TYPE_INT32: TensorType
+WARNING_KIND_UNSPECIFIED: WarningKind
+WARNING_KIND_UNCOVERED_SOURCE: WarningKind
+WARNING_KIND_REPETITION: WarningKind
+WARNING_KIND_COPY: WarningKind
+WARNING_KIND_LENGTH_RATIO: WarningKind
 
 class TranslateTextRequest(_message.Message):
     __slots__ = ("texts", "model", "source_language_code", "target_language_code", "options", "output", "split", "target_prefixes")
@@ -231,8 +244,22 @@ class OutputOptions(_message.Message):
     alignment_method: AlignmentMethod
     def __init__(self, include_tokens: bool = ..., include_alignments: bool = ..., alignment_method: _Optional[_Union[AlignmentMethod, str]] = ...) -> None: ...
 
+class Warning(_message.Message):
+    __slots__ = ("kind", "message", "source", "target", "value")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    kind: WarningKind
+    message: str
+    source: TextSpan
+    target: TextSpan
+    value: float
+    def __init__(self, kind: _Optional[_Union[WarningKind, str]] = ..., message: _Optional[str] = ..., source: _Optional[_Union[TextSpan, _Mapping]] = ..., target: _Optional[_Union[TextSpan, _Mapping]] = ..., value: _Optional[float] = ...) -> None: ...
+
 class Translation(_message.Message):
-    __slots__ = ("text", "finish_reason", "score", "normalized_score", "source_token_count", "target_token_count", "sentence_count", "alternatives", "tokens", "seed")
+    __slots__ = ("text", "finish_reason", "score", "normalized_score", "source_token_count", "target_token_count", "sentence_count", "alternatives", "tokens", "warnings", "seed")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +269,7 @@ class Translation(_message.Message):
     SENTENCE_COUNT_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     text: str
     finish_reason: FinishReason
@@ -252,8 +280,9 @@ class Translation(_message.Message):
     sentence_count: int
     alternatives: _containers.RepeatedCompositeFieldContainer[Hypothesis]
     tokens: _containers.RepeatedCompositeFieldContainer[TokenScore]
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
     seed: int
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., source_token_count: _Optional[int] = ..., target_token_count: _Optional[int] = ..., sentence_count: _Optional[int] = ..., alternatives: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., source_token_count: _Optional[int] = ..., target_token_count: _Optional[int] = ..., sentence_count: _Optional[int] = ..., alternatives: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Hypothesis(_message.Message):
     __slots__ = ("text", "finish_reason", "score", "normalized_score", "target_token_count", "tokens")

@@ -98,6 +98,8 @@ async def dump_attention(
             sentence = attended_sentence(
                 served.model, prepared, index, made.hypotheses, options, output, asked.translation
             )
+            if asked.translation is None:
+                served.metrics.count_warnings(sentence.warnings)
             select = functools.partial(select_weights, served.model, sentence, asked.selection)
             is_small = num_weights(output) <= _MAX_INLINE_WEIGHTS
             selected = select() if is_small else await asyncio.to_thread(select)

@@ -197,9 +197,14 @@ def assemble_text(
     *,
     with_tokens: bool = True,
 ) -> TextTranslation:
-    """Returns a text's translation from its sentences' results; without tokens it takes a tenth of the time."""
+    """Returns a text's translation from its sentences' results; without tokens it takes a tenth of the time.
+
+    What it warns of is counted.
+    """
     hypotheses = [sentence.hypotheses for sentence in results]
-    return assemble(served.model, prepared, hypotheses, with_tokens=with_tokens)
+    translation = assemble(served.model, prepared, hypotheses, with_tokens=with_tokens)
+    served.metrics.count_warnings(translation.warnings)
+    return translation
 
 
 def given_target(served: ServedModel, field: str, translation: str) -> tuple[int, ...]:

@@ -81,6 +81,47 @@ def test_json_is_one_object_a_line(dragoman: Dragoman) -> None:
     assert len(result.stdout.decode().splitlines()) == 2
 
 
+REPETITION = v1.Warning(
+    kind=v1.WarningKind.WARNING_KIND_REPETITION,
+    message="A word stands 2 times in a row in the translation.",
+    target=v1.TextSpan(start=1, end=8),
+    value=2,
+)
+UNKNOWN = v1.Warning(message="Something else.")
+
+
+def test_warnings_are_told_of_on_standard_error_alone(server: ScriptedServer, dragoman: Dragoman) -> None:
+    server.script.warnings = [UNKNOWN, REPETITION, REPETITION]
+
+    texts = dragoman("translate", "bad bad", "", "not good")
+    lines = dragoman("translate", stdin=b"bad\n" * 12)
+
+    assert (texts.exit_code, texts.stdout.decode()) == (0, "<bad bad>\n\n<not good>\n")
+    assert texts.stderr.splitlines() == [
+        "Warning: 2 of the translations may be bad: text 1, 3",
+        "Warning: 2 of the translations may have repetitions: text 1, 3",
+    ]
+    assert lines.lines == ["<bad>"] * 12
+    assert "Warning: 12 of the translations may have repetitions: line 1, 2, 3, 4, 5" in lines.stderr
+
+
+def test_warnings_are_in_the_json(server: ScriptedServer, dragoman: Dragoman) -> None:
+    server.script.warnings = [UNKNOWN, REPETITION]
+
+    result = dragoman("translate", "--json", "bad bad")
+
+    assert json.loads(result.lines[0])["warnings"] == [
+        {"kind": "UNSPECIFIED", "message": "Something else.", "source": None, "target": None, "value": 0.0},
+        {
+            "kind": "REPETITION",
+            "message": "A word stands 2 times in a row in the translation.",
+            "source": None,
+            "target": {"start": 1, "end": 8},
+            "value": 2.0,
+        },
+    ]
+
+
 def test_json_goes_into_the_output_file_too(dragoman: Dragoman, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
 
