@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dragoman_model.alignment_config import AlignmentConfig, alignment_from_mapping
 from dragoman_model.errors import ModelDirectoryError
 
 NormPlacement = Literal["pre", "post"]
@@ -69,6 +70,7 @@ class ModelConfig:
         eos_id: End-of-sentence.
         unk_id: Unknown piece.
         decoder_start_id: What the decoder reads first.
+        alignment: Which cross-attention links words; None is the mean of every head of every layer, naive.
     """
 
     language_pairs: tuple[tuple[str, str], ...]
@@ -103,6 +105,7 @@ class ModelConfig:
     eos_id: int = 2
     unk_id: int = 3
     decoder_start_id: int = 1
+    alignment: AlignmentConfig | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -164,6 +167,7 @@ class ModelConfig:
                 raise ValueError(
                     f"{name} is {getattr(self, name)}; it must lie within the vocabulary of {vocab_size}"
                 )
+        _check_alignment(self.alignment, self.num_decoder_layers, self.num_heads)
         if self.pad_id in (self.eos_id, self.unk_id):
             raise ValueError(
                 f"pad_id {self.pad_id} is also eos_id or unk_id; a token would be taken for padding"
@@ -248,6 +252,17 @@ def _check_languages(pairs: object, tokens: object) -> None:
         )
 
 
+def _check_alignment(alignment: object, num_layers: int, num_heads: int) -> None:
+    if alignment is None:
+        return
+    if not isinstance(alignment, AlignmentConfig):
+        raise ValueError(f"alignment is {alignment!r}; it must have a layer, heads and a method, or be null")
+    try:
+        alignment.check_shape(num_layers, num_heads)
+    except ValueError as error:
+        raise ValueError(f"alignment: {error}") from None
+
+
 _ANNOTATIONS.update(typing.get_type_hints(ModelConfig))
 
 
@@ -269,6 +284,12 @@ def config_from_mapping(values: Mapping[str, object]) -> ModelConfig:
     pairs = arguments.get("language_pairs")
     if isinstance(pairs, list):  # JSON and TOML have no tuples
         arguments["language_pairs"] = tuple(tuple(pair) if isinstance(pair, list) else pair for pair in pairs)
+    alignment = arguments.get("alignment")
+    if isinstance(alignment, dict):
+        try:
+            arguments["alignment"] = alignment_from_mapping(alignment)
+        except ValueError as error:
+            raise ValueError(f"alignment: {error}") from None
     return ModelConfig(**arguments)  # type: ignore[arg-type]  # checked in __post_init__
 
 

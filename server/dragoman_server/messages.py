@@ -14,9 +14,10 @@ from dragoman.v1 import (
     TokenScore,
     Translation,
     WarningKind,
+    WordLink,
 )
 from dragoman.v1 import Warning as WarningMessage
-from dragoman_model import plan, quality
+from dragoman_model import alignment, plan, quality
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.quality import QualityWarning
@@ -38,7 +39,11 @@ WARNING_KINDS = {
 
 
 def translation_message(
-    translation: TextTranslation, options: DecodingOptions, *, include_tokens: bool
+    translation: TextTranslation,
+    options: DecodingOptions,
+    *,
+    include_tokens: bool = False,
+    word_links: Sequence[alignment.WordLink] = (),
 ) -> Translation:
     """Returns the message of a translated text.
 
@@ -46,6 +51,7 @@ def translation_message(
         translation: The text's translation.
         options: How it was searched for; the seed, where one was used, is set.
         include_tokens: Adds the tokens, of the alternatives, too.
+        word_links: Of the translation's words.
     """
     is_blank = translation.finish_reason is None
     return Translation(
@@ -68,6 +74,14 @@ def translation_message(
             for alternative in translation.alternatives
         ],
         tokens=_token_messages(translation.tokens) if include_tokens else (),
+        word_links=[
+            WordLink(
+                source=span_message(link.source),
+                target=span_message(link.target),
+                probability=link.probability,
+            )
+            for link in word_links
+        ],
         warnings=[warning_message(warning) for warning in translation.warnings],
         seed=options.seed if options.is_sampling and not is_blank else None,
     )

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from dragoman_model.alignment_config import AlignmentMethod
 from dragoman_model.numbers import SourceNumbers
 from dragoman_model.options import DecodingOptions
 from dragoman_model.selection import AttentionKind, AttentionSelection
@@ -33,6 +34,15 @@ class ModelChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputChoice:
+    """What a caller wants beside the text; ``alignment_method`` None is the model's own."""
+
+    include_tokens: bool = False
+    include_alignments: bool = False
+    alignment_method: AlignmentMethod | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TranslateRequest:
     """A valid request for translations of ``texts``; there is a prefix, empty or not, for each."""
 
@@ -41,7 +51,7 @@ class TranslateRequest:
     options: DecodingOptions
     split: bool
     target_prefixes: tuple[str, ...]
-    include_tokens: bool
+    output: OutputChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +63,7 @@ class StreamRequest:
     options: DecodingOptions
     split: bool
     target_prefix: str
-    include_tokens: bool
+    output: OutputChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +73,7 @@ class BulkRequest:
     model: ModelChoice
     options: DecodingOptions
     split: bool
-    include_tokens: bool
+    output: OutputChoice
 
 
 @dataclass(frozen=True, kw_only=True)

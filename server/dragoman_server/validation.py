@@ -7,6 +7,7 @@ do yet are UNSUPPORTED. Either way all fields at fault are named at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
@@ -29,6 +30,7 @@ from dragoman_server.request import (
     AttentionRequest,
     BulkRequest,
     ModelChoice,
+    OutputChoice,
     ScoreRequest,
     StreamRequest,
     TranslateRequest,
@@ -44,6 +46,11 @@ _ModelRequest = (
 )
 
 _MAX_ID_BYTES = 128
+
+_ALIGNMENT_METHODS: dict[int, Literal["naive", "shifted"]] = {
+    AlignmentMethod.ALIGNMENT_METHOD_NAIVE: "naive",
+    AlignmentMethod.ALIGNMENT_METHOD_SHIFTED: "shifted",
+}
 
 
 def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -> TranslateRequest:
@@ -61,7 +68,7 @@ def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -
         for index, text in enumerate(request.texts):
             _check_text(f"texts[{index}]", text, limits, findings)
     options = check_options(request.options, limits, findings)
-    _check_output(request.output, findings)
+    output = _check_output(request.output, findings)
     split = _check_split(request.split, findings)
     model = _check_model(request, findings)
     target_prefixes = _check_prefixes(request, limits, findings)
@@ -71,7 +78,7 @@ def validate_translate_text(request: TranslateTextRequest, limits: CallLimits) -
         model=model,
         options=options,
         split=split,
-        include_tokens=request.output.include_tokens,
+        output=output,
         target_prefixes=target_prefixes,
     )
 
@@ -86,7 +93,7 @@ def validate_stream_translate_text(request: StreamTranslateTextRequest, limits: 
     findings = Findings()
     _check_text("text", request.text, limits, findings)
     options = check_options(request.options, limits, findings)
-    _check_output(request.output, findings)
+    output = _check_output(request.output, findings)
     split = _check_split(request.split, findings)
     model = _check_model(request, findings)
     _check_text("target_prefix", request.target_prefix, limits, findings)
@@ -97,7 +104,7 @@ def validate_stream_translate_text(request: StreamTranslateTextRequest, limits: 
         options=options,
         split=split,
         target_prefix=request.target_prefix,
-        include_tokens=request.output.include_tokens,
+        output=output,
     )
 
 
@@ -110,13 +117,11 @@ def validate_translate_batch(request: TranslateBatchRequest, limits: CallLimits)
     """
     findings = Findings()
     options = check_options(request.options, limits, findings)
-    _check_output(request.output, findings)
+    output = _check_output(request.output, findings)
     split = _check_split(request.split, findings)
     model = _check_model(request, findings)
     findings.raise_any()
-    return BulkRequest(
-        model=model, options=options, split=split, include_tokens=request.output.include_tokens
-    )
+    return BulkRequest(model=model, options=options, split=split, output=output)
 
 
 def validate_later_batch(request: TranslateBatchRequest) -> None:
@@ -219,10 +224,16 @@ def _check_prefixes(request: TranslateTextRequest, limits: CallLimits, findings:
     return prefixes or ("",) * len(request.texts)
 
 
-def _check_output(output: OutputOptions, findings: Findings) -> None:
-    if output.include_alignments:
-        findings.not_yet("output.include_alignments", "not supported by this server; leave it unset")
-    _check_choice("output.alignment_method", output.alignment_method, AlignmentMethod, (), findings)
+def _check_output(output: OutputOptions, findings: Findings) -> OutputChoice:
+    path, method = "output.alignment_method", output.alignment_method
+    _check_choice(path, method, AlignmentMethod, AlignmentMethod.values(), findings)
+    if method in _ALIGNMENT_METHODS and not output.include_alignments:
+        findings.refuse(path, "has no meaning without output.include_alignments")
+    return OutputChoice(
+        include_tokens=output.include_tokens,
+        include_alignments=output.include_alignments,
+        alignment_method=_ALIGNMENT_METHODS.get(method),
+    )
 
 
 def _check_split(split: TextSplit, findings: Findings) -> bool:

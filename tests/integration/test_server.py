@@ -119,7 +119,7 @@ async def test_a_least_length_above_the_default_limit_is_kept_to(server: Running
         ({"texts": ["a"], "target_prefixes": ["Das"] * 2}, "INVALID_ARGUMENT", "target_prefixes", ["2", "1 texts"]),
         ({"texts": ["a", "a"], "target_prefixes": ["", "Das " * 99], "options": {"max_decoding_length": 9}},
          "INVALID_ARGUMENT", "target_prefixes[1]", ["at most 8"]),
-        ({"texts": ["a"], "output": {"include_alignments": True}}, "UNIMPLEMENTED", "output.include_alignments", []),
+        ({"texts": ["a"], "output": {"alignment_method": 2}}, "INVALID_ARGUMENT", "output.alignment_method", ["include_alignments"]),
         ({"texts": ["a"], "model": "de-en"}, "NOT_FOUND", "model", ["de-en"]),
         ({"texts": ["a"], "source_language_code": "fr"}, "NOT_FOUND", "source_language_code", ["fr"]),
     ],

@@ -151,7 +151,7 @@ async def test_a_blank_text_comes_back_as_it_is(server: RunningServer, text: str
         ({"text": "a", "options": {"beam_size": 9}}, "INVALID_ARGUMENT", "options.beam_size"),
         ({"text": "a", "options": {"max_decoding_length": 256}}, "INVALID_ARGUMENT",
          "options.max_decoding_length"),
-        ({"text": "a", "output": {"include_alignments": True}}, "UNIMPLEMENTED", "output.include_alignments"),
+        ({"text": "a", "output": {"alignment_method": 2}}, "INVALID_ARGUMENT", "output.alignment_method"),
         ({"text": "a", "model": "de-en"}, "NOT_FOUND", "model"),
     ],
 )  # fmt: skip

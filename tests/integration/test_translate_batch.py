@@ -152,7 +152,7 @@ async def test_a_bad_item_is_told_so_and_the_call_goes_on(
         ({"target_language_code": "d!"}, "INVALID_ARGUMENT", "target_language_code"),
         ({"options": {"beam_size": 9}}, "INVALID_ARGUMENT", "options.beam_size"),
         ({"options": {"max_decoding_length": 256}}, "INVALID_ARGUMENT", "options.max_decoding_length"),
-        ({"output": {"include_alignments": True}}, "UNIMPLEMENTED", "output.include_alignments"),
+        ({"output": {"alignment_method": 2}}, "INVALID_ARGUMENT", "output.alignment_method"),
     ],
 )
 async def test_a_bad_first_message_fails_the_call(

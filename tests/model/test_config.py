@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from dragoman_model.alignment_config import AlignmentConfig
 from dragoman_model.config import FORMAT_VERSION, ModelConfig, config_from_mapping, read_config
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.transformer import Transformer
@@ -67,6 +68,9 @@ REFUSED = [
     ("eos_id", 100, "within the vocabulary of 100"),
     ("unk_id", 1000, "within the vocabulary of 100"),
     ("decoder_start_id", 100, "within the vocabulary of 100"),
+    ("alignment", "best", "layer, heads and a method"),
+    ("alignment", AlignmentConfig(layer=2, heads=(0,)), "layers 0 to 1"),
+    ("alignment", AlignmentConfig(layer=0, heads=(1, 4)), "heads 0 to 3"),
 ]
 
 
@@ -224,3 +228,29 @@ def test_a_bad_file_is_an_error_that_names_it_and_the_reason(content, reason, tm
 def test_the_parameter_count_is_that_of_the_model_built(changes):
     config = tiny_config(**changes)
     assert config.parameter_count == sum(parameter.numel() for parameter in Transformer(config).parameters())
+
+
+def test_an_alignment_comes_back_as_it_was_written(tmp_path):
+    config = tiny_config(alignment=AlignmentConfig(layer=0, heads=(1, 0), method="shifted"))
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert read_config(tmp_path / "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("alignment", "reason"),
+    [
+        ({"layer": 0}, "heads is missing"),
+        ({"layer": 0, "heads": []}, "one or more"),
+        ({"layer": 0, "heads": [0, 0]}, "once"),
+        ({"layer": 0, "heads": [-1]}, "from 0"),
+        ({"layer": True, "heads": [0]}, "layer is True"),
+        ({"layer": 0, "heads": 0}, "heads is 0"),
+        ({"layer": 0, "heads": [9]}, "heads 0 to 3"),
+        ({"layer": 0, "heads": [0], "method": "best"}, "'naive' or 'shifted'"),
+        ({"layer": 0, "heads": [0], "depth": 1}, "unknown key 'depth'"),
+        ([0, 1], "layer, heads and a method"),
+    ],
+)
+def test_an_alignment_that_is_not_allowed_is_refused(alignment, reason):
+    with pytest.raises(ValueError, match=f"alignment.*{reason}"):
+        config_from_mapping({**MINIMAL, "language_pairs": [["en", "de"]], "alignment": alignment})

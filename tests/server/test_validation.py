@@ -29,7 +29,9 @@ from dragoman.v1 import AttentionKind as KindMessage
 from dragoman_model.options import DecodingOptions
 from dragoman_model.selection import AttentionKind, AttentionSelection, ElementType, Reduction
 from dragoman_server.errors import InvalidArgumentError, RequestError, UnsupportedError
+from dragoman_server.findings import Findings
 from dragoman_server.limits import CallLimits
+from dragoman_server.request import OutputChoice
 from dragoman_server.validation import (
     validate_batch_item,
     validate_dump_attention,
@@ -50,6 +52,12 @@ WRITING = (
     "TranslateBatchRequest",
 )  # with an output of their own
 TRANSLATING = (*WRITING, "DumpAttentionRequest")  # those with decoding options
+
+_METHODS = {
+    AlignmentMethod.ALIGNMENT_METHOD_UNSPECIFIED: None,
+    AlignmentMethod.ALIGNMENT_METHOD_NAIVE: "naive",
+    AlignmentMethod.ALIGNMENT_METHOD_SHIFTED: "shifted",
+}
 
 # Options, each with what lets it be as it is: its own path comes last.
 _OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -78,7 +86,8 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("TranslateTextRequest.model", "en-de", "model.name", "en-de"),
     ("TranslateTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
     ("TranslateTextRequest.target_language_code", "de", "model.target_language", "de"),
-    ("TranslateTextRequest.output.include_tokens", True, "include_tokens", True),
+    ("TranslateTextRequest.output.include_tokens", True, "output.include_tokens", True),
+    ("TranslateTextRequest.output.include_alignments", True, "output.include_alignments", True),
     ("TranslateTextRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("TranslateTextRequest.split", TextSplit.TEXT_SPLIT_SENTENCES, "split", True),
     ("TranslateTextRequest.target_prefixes", ["Das"], "target_prefixes", ("Das",)),
@@ -93,13 +102,15 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("StreamTranslateTextRequest.model", "en-de", "model.name", "en-de"),
     ("StreamTranslateTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
     ("StreamTranslateTextRequest.target_language_code", "de", "model.target_language", "de"),
-    ("StreamTranslateTextRequest.output.include_tokens", True, "include_tokens", True),
+    ("StreamTranslateTextRequest.output.include_tokens", True, "output.include_tokens", True),
+    ("StreamTranslateTextRequest.output.include_alignments", True, "output.include_alignments", True),
     ("StreamTranslateTextRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     ("StreamTranslateTextRequest.target_prefix", "Das", "target_prefix", "Das"),
     ("TranslateBatchRequest.model", "en-de", "model.name", "en-de"),
     ("TranslateBatchRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
     ("TranslateBatchRequest.target_language_code", "de", "model.target_language", "de"),
-    ("TranslateBatchRequest.output.include_tokens", True, "include_tokens", True),
+    ("TranslateBatchRequest.output.include_tokens", True, "output.include_tokens", True),
+    ("TranslateBatchRequest.output.include_alignments", True, "output.include_alignments", True),
     ("TranslateBatchRequest.split", TextSplit.TEXT_SPLIT_NONE, "split", False),
     (
         "DumpAttentionRequest.selection.kinds",
@@ -149,14 +160,6 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("ScoreTextRequest.target_language_code", "de", "model.target_language", "de"),
 ]
 
-NOT_YET: list[tuple[str, Any]] = [
-    *((f"{request}.output.include_alignments", True) for request in WRITING),
-    *(
-        (f"{request}.output.alignment_method", AlignmentMethod.ALIGNMENT_METHOD_SHIFTED)
-        for request in WRITING
-    ),
-]
-
 _OPTIONS_INVALID: list[tuple[str, Any]] = [
     ("options.beam_size", 0),
     ("options.beam_size", 7),
@@ -186,6 +189,7 @@ INVALID: list[tuple[str, Any]] = [
     ("TranslateTextRequest.target_prefixes", ["Das", "Der"]),
     ("TranslateTextRequest.target_prefixes", ["a" * 11]),
     ("TranslateTextRequest.output.alignment_method", 99),
+    *((f"{request}.output.alignment_method", method) for request in WRITING for method in _METHODS if method),
     ("DumpAttentionRequest.text", "a" * 11),
     ("DumpAttentionRequest.source_language_code", "-"),
     ("DumpAttentionRequest.split", 99),
@@ -275,7 +279,8 @@ def test_every_request_field_has_a_decision():
         for leaf in leaves(request.DESCRIPTOR, request.DESCRIPTOR.name)
     }
     options = {f"{request}.options.{name}" for request in TRANSLATING for _, name in _OPTIONS}
-    decided = {case[0] for case in (*OBEYED, *NOT_YET)} | options | ELSEWHERE
+    methods = {f"{request}.output.alignment_method" for request in WRITING}
+    decided = {case[0] for case in OBEYED} | options | methods | ELSEWHERE
     assert decided == fields
 
 
@@ -314,11 +319,21 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], na
     assert violated(caught.value) == f"options.{name}"
 
 
-@pytest.mark.parametrize(("path", "value"), NOT_YET)
-def test_a_field_that_is_not_served_yet_is_refused_by_its_path(path: str, value: Any):
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("request_name", WRITING)
+def test_an_alignment_method_is_obeyed(request_name: str, method: AlignmentMethod):
+    request = copy.deepcopy(REQUESTS[request_name])
+    request.output.include_alignments = True
+    request.output.alignment_method = method
+    assert validate(request).output.alignment_method == _METHODS[method]
+
+
+def test_a_field_that_is_not_served_yet_is_refused_by_its_path():
+    findings = Findings()
+    findings.not_yet("options.beam_size", "not supported by this server")
     with pytest.raises(UnsupportedError) as caught:
-        validate(request_with(path, value))
-    assert violated(caught.value) == path.partition(".")[2]
+        findings.raise_any()
+    assert violated(caught.value) == "options.beam_size"
 
 
 @pytest.mark.parametrize(("path", "value"), INVALID)
@@ -337,7 +352,7 @@ def violated(error: RequestError) -> str:
 def test_defaults_are_what_an_empty_request_means():
     plain = validate_translate_text(TranslateTextRequest(texts=["a"]), LIMITS)
     assert plain.split
-    assert not plain.include_tokens
+    assert plain.output == OutputChoice()
     assert plain.options == DecodingOptions()
     assert plain.target_prefixes == ("",)
 

@@ -41,6 +41,7 @@ from dragoman.v1.translation_pb2 import (
     Translation,
     Warning,  # noqa: A004 (the contract's name)
     WarningKind,
+    WordLink,
 )
 from dragoman.v1.translation_pb2_grpc import (
     TranslationServiceServicer,
@@ -91,5 +92,6 @@ __all__ = [
     "TranslationServiceStub",
     "Warning",
     "WarningKind",
+    "WordLink",
     "add_TranslationServiceServicer_to_server",
 ]

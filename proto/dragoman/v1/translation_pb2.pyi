@@ -259,7 +259,7 @@ class Warning(_message.Message):
     def __init__(self, kind: _Optional[_Union[WarningKind, str]] = ..., message: _Optional[str] = ..., source: _Optional[_Union[TextSpan, _Mapping]] = ..., target: _Optional[_Union[TextSpan, _Mapping]] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Translation(_message.Message):
-    __slots__ = ("text", "finish_reason", "score", "normalized_score", "source_token_count", "target_token_count", "sentence_count", "alternatives", "tokens", "warnings", "seed")
+    __slots__ = ("text", "finish_reason", "score", "normalized_score", "source_token_count", "target_token_count", "sentence_count", "alternatives", "tokens", "word_links", "warnings", "seed")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +269,7 @@ class Translation(_message.Message):
     SENTENCE_COUNT_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WORD_LINKS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     text: str
@@ -280,9 +281,10 @@ class Translation(_message.Message):
     sentence_count: int
     alternatives: _containers.RepeatedCompositeFieldContainer[Hypothesis]
     tokens: _containers.RepeatedCompositeFieldContainer[TokenScore]
+    word_links: _containers.RepeatedCompositeFieldContainer[WordLink]
     warnings: _containers.RepeatedCompositeFieldContainer[Warning]
     seed: int
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., source_token_count: _Optional[int] = ..., target_token_count: _Optional[int] = ..., sentence_count: _Optional[int] = ..., alternatives: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., normalized_score: _Optional[float] = ..., source_token_count: _Optional[int] = ..., target_token_count: _Optional[int] = ..., sentence_count: _Optional[int] = ..., alternatives: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[TokenScore, _Mapping]]] = ..., word_links: _Optional[_Iterable[_Union[WordLink, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Hypothesis(_message.Message):
     __slots__ = ("text", "finish_reason", "score", "normalized_score", "target_token_count", "tokens")
@@ -317,6 +319,16 @@ class TextSpan(_message.Message):
     start: int
     end: int
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class WordLink(_message.Message):
+    __slots__ = ("source", "target", "probability")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    source: TextSpan
+    target: TextSpan
+    probability: float
+    def __init__(self, source: _Optional[_Union[TextSpan, _Mapping]] = ..., target: _Optional[_Union[TextSpan, _Mapping]] = ..., probability: _Optional[float] = ...) -> None: ...
 
 class DumpAttentionRequest(_message.Message):
     __slots__ = ("text", "model", "source_language_code", "target_language_code", "options", "split", "translation", "selection")

@@ -17,12 +17,12 @@ from dragoman_model.plan import FinishedSentence
 from dragoman_model.streaming import GrowingText
 from dragoman_model.translator import PreparedText
 from dragoman_server.catalogue import ServedModel
-from dragoman_server.messages import translation_message
 from dragoman_server.request import Call
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
     assemble_text,
+    assembling_cost,
     check_lengths,
     check_size,
     decode_work,
@@ -52,7 +52,7 @@ async def stream_translate_text(
             ),
         )
     check_size("text", len(prepared.source_ids), served)
-    work = decode_work(served, prepared, options, "target_prefix")
+    work = decode_work(served, prepared, options, "target_prefix", asked.output)
     decoding = _Decoding(served, prepared, new_call(work, served, context, reports_progress=True))
     num_sent = 0
     async with aclosing(decoding.deltas()) as deltas:
@@ -60,10 +60,8 @@ async def stream_translate_text(
             num_sent += len(delta)
             yield StreamTranslateTextResponse(delta=TextDelta(text=delta))
     translation = await off_loop(
-        num_characters * options.num_hypotheses,
-        lambda: translation_message(
-            assemble_text(served, prepared, decoding.results), options, include_tokens=asked.include_tokens
-        ),
+        assembling_cost(num_characters, options, asked.output),
+        lambda: assemble_text(served, prepared, decoding.results, options, asked.output),
     )
     assert num_sent == len(translation.text)
     result = TranslateTextResponse(

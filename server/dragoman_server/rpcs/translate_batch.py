@@ -17,12 +17,12 @@ from dragoman_model.translator import PreparedText
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import CallError, DeadlineError, DrainingError, InternalError
 from dragoman_server.logs import current_call, describe_exception, log_event
-from dragoman_server.messages import translation_message
 from dragoman_server.request import BulkRequest, new_id
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
     assemble_text,
+    assembling_cost,
     check_lengths,
     check_size,
     decode_work,
@@ -159,7 +159,7 @@ class _BulkStream:
             self._ready.put_nowait(self._done(item.id, prepared, []))
             return
         check_size("text", len(prepared.source_ids), served)
-        work = decode_work(served, prepared, self._options, "target_prefix")
+        work = decode_work(served, prepared, self._options, "target_prefix", self._asked.output)
         results = await served.engine.submit_bulk(new_call(work, served, self._context, stream=self._id))
         task = asyncio.create_task(self._finish(item.id, prepared, results))
         self._running.add(task)
@@ -171,9 +171,9 @@ class _BulkStream:
     ) -> None:
         try:
             sentences = cast(Sequence[FinishedSentence], await results)
-            num_characters = len(prepared.text) * self._options.num_hypotheses
+            cost = assembling_cost(len(prepared.text), self._options, self._asked.output)
             result: BatchResult | DeadlineError = await off_loop(
-                num_characters, lambda: self._done(item_id, prepared, sentences)
+                cost, lambda: self._done(item_id, prepared, sentences)
             )
         except Exception as error:
             result = self._failed(item_id, error)
@@ -182,9 +182,7 @@ class _BulkStream:
     def _done(
         self, item_id: str, prepared: PreparedText, sentences: Sequence[FinishedSentence]
     ) -> BatchResult:
-        with_tokens = self._asked.include_tokens
-        text = assemble_text(self._served, prepared, sentences, with_tokens=with_tokens)
-        translation = translation_message(text, self._options, include_tokens=with_tokens)
+        translation = assemble_text(self._served, prepared, sentences, self._options, self._asked.output)
         return BatchResult(id=item_id, translation=translation)
 
     def _failed(self, item_id: str, error: Exception) -> BatchResult | DeadlineError:

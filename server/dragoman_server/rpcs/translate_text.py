@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dragoman.v1 import TranslateTextRequest, TranslateTextResponse
+from dragoman.v1 import TranslateTextRequest, TranslateTextResponse, Translation
+from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishedSentence
-from dragoman_model.translator import PreparedText, TextTranslation
+from dragoman_model.translator import PreparedText
 from dragoman_server.catalogue import ServedModel
-from dragoman_server.messages import translation_message
-from dragoman_server.request import TranslateRequest
+from dragoman_server.request import OutputChoice, TranslateRequest
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
     assemble_text,
+    assembling_cost,
     check_lengths,
     check_size,
     decode,
@@ -41,15 +42,12 @@ async def translate_text(
     work = [
         sentence
         for index, text in enumerate(prepared)
-        for sentence in decode_work(served, text, options, f"target_prefixes[{index}]")
+        for sentence in decode_work(served, text, options, f"target_prefixes[{index}]", asked.output)
     ]
     results = await decode(served, work, context)
     translations = await off_loop(
-        num_characters * options.num_hypotheses,
-        lambda: [
-            translation_message(text, options, include_tokens=asked.include_tokens)
-            for text in _assemble_texts(served, prepared, results, with_tokens=asked.include_tokens)
-        ],
+        assembling_cost(num_characters, options, asked.output),
+        lambda: _assemble_texts(served, prepared, results, options, asked.output),
     )
     served.metrics.count_sentences("blank", sum(1 for text in prepared if not text.source_ids))
     return TranslateTextResponse(
@@ -74,14 +72,14 @@ def _assemble_texts(
     served: ServedModel,
     prepared: Sequence[PreparedText],
     results: Sequence[FinishedSentence],
-    *,
-    with_tokens: bool,
-) -> list[TextTranslation]:
+    options: DecodingOptions,
+    output: OutputChoice,
+) -> list[Translation]:
     translations = []
     position = 0
     for text in prepared:
         end = position + len(text.source_ids)
-        translations.append(assemble_text(served, text, results[position:end], with_tokens=with_tokens))
+        translations.append(assemble_text(served, text, results[position:end], options, output))
         position = end
     assert position == len(results)
     return translations

@@ -9,20 +9,27 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 
+from dragoman.v1 import Translation
+from dragoman_model.alignment import aligning_heads, link_text
 from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishedSentence
-from dragoman_model.translator import PreparedText, TextTranslation, assemble, max_length_of, prepare
+from dragoman_model.translator import PreparedText, assemble, max_length_of, prepare
 from dragoman_server.catalogue import Catalogue, ServedModel
 from dragoman_server.errors import FieldViolation, InvalidArgumentError
 from dragoman_server.limits import CallLimits
 from dragoman_server.logs import current_call
-from dragoman_server.request import Call, Decode, ModelChoice, Work
+from dragoman_server.messages import translation_message
+from dragoman_server.request import Call, Decode, ModelChoice, OutputChoice, Work
 
 T = TypeVar("T")
 
 # Up to here tokenising takes less than a millisecond or two, about what it costs to hand it to another thread.
 _MAX_INLINE_CHARACTERS = 4096
+# Linking a sentence's words takes so many times as long as decoding its tokens.
+_LINKING_COST = 16
+
+_TEXT_ALONE = OutputChoice()
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -146,7 +153,11 @@ def prepare_text(
 
 
 def decode_work(
-    served: ServedModel, prepared: PreparedText, options: DecodingOptions, prefix_field: str
+    served: ServedModel,
+    prepared: PreparedText,
+    options: DecodingOptions,
+    prefix_field: str,
+    output: OutputChoice = _TEXT_ALONE,
 ) -> list[Decode]:
     """Returns the work for each sentence of a text.
 
@@ -155,11 +166,13 @@ def decode_work(
         prepared: The text.
         options: How to search.
         prefix_field: Path of the request's field that holds the text's target prefix.
+        output: What is wanted beside the text.
 
     Raises:
         InvalidArgumentError: The prefix leaves no room for a translation.
     """
     work = []
+    heads = aligning_heads(served.model.config) if output.include_alignments else ()
     prefix_ids = prepared.prefix_ids  # the first sentence's
     for source_ids in prepared.source_ids:
         try:
@@ -175,6 +188,7 @@ def decode_work(
                 max_length=max_length,
                 options=options,
                 prefix_ids=prefix_ids,
+                attention_heads=heads,
                 numbers=served.model.tokenizer.numbers(source_ids) if options.keep_numbers else None,
             )
         )
@@ -194,17 +208,25 @@ def assemble_text(
     served: ServedModel,
     prepared: PreparedText,
     results: Sequence[FinishedSentence],
-    *,
-    with_tokens: bool = True,
-) -> TextTranslation:
-    """Returns a text's translation from its sentences' results; without tokens it takes a tenth of the time.
-
-    What it warns of is counted.
-    """
+    options: DecodingOptions,
+    output: OutputChoice,
+) -> Translation:
+    """Returns the message of a text's translation from its sentences' results; what it warns of is counted."""
     hypotheses = [sentence.hypotheses for sentence in results]
-    translation = assemble(served.model, prepared, hypotheses, with_tokens=with_tokens)
+    # Without tokens it takes a tenth of the time.
+    translation = assemble(served.model, prepared, hypotheses, with_tokens=output.include_tokens)
     served.metrics.count_warnings(translation.warnings)
-    return translation
+    links = (
+        link_text(served.model, prepared, results, output.alignment_method)
+        if output.include_alignments
+        else []
+    )
+    return translation_message(translation, options, include_tokens=output.include_tokens, word_links=links)
+
+
+def assembling_cost(num_characters: int, options: DecodingOptions, output: OutputChoice) -> int:
+    """Returns the characters whose tokenising takes about as long as assembling translations of so many, for `off_loop`."""
+    return num_characters * (options.num_hypotheses + (_LINKING_COST if output.include_alignments else 0))
 
 
 def given_target(served: ServedModel, field: str, translation: str) -> tuple[int, ...]:
