@@ -42,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relative positions": {"positions": "relative"},
     "additive cross-attention": {"cross_attention": "additive"},
     "sliding window": {"encoder_attention": "window", "decoder_attention": "window", "attention_window": 4},
+    "FAVOR+ encoder": {"encoder_attention": "favor", "attention_features": 128},
 }
 
 MAX_WORDS = 8

@@ -94,6 +94,6 @@ def test_a_run_that_is_over_is_not_made_again_and_can_be_decoded_with(run, monke
 def test_what_lies_in_the_folder_of_a_run_with_other_options_is_refused(run, monkeypatch):
     prepare_vocabulary(run)
     train_run(run)
-    monkeypatch.setitem(VARIANTS, DEFAULT, {"norm": "post"})
+    monkeypatch.setitem(VARIANTS, DEFAULT, {"dropout": 0.2})
     with pytest.raises(TrainingError, match="another recipe"):
         train_run(dataclasses.replace(run))
