@@ -67,6 +67,19 @@ class AttentionTensor:
         """
         return self.values[self._row_range(layer, head, target)]
 
+    def places(
+        self, *, layer: int | None = None, head: int | None = None
+    ) -> Iterator[tuple[int | None, int | None]]:
+        """Yields the layer and head of each matrix, in the order of the values; None for an axis that is not there.
+
+        Args:
+            layer: Only this layer, counted as in ``layers``; None takes those kept apart.
+            head: Only this head, counted as in ``heads``; None takes those kept apart.
+        """
+        layers = (None,) if "layer" not in self.axes else self.layers if layer is None else (layer,)
+        heads = (None,) if "head" not in self.axes else self.heads if head is None else (head,)
+        return itertools.product(layers, heads)
+
     def mean(self, *, layer: int | None = None, head: int | None = None) -> list[list[float]]:
         """Returns one matrix with all its columns; a weight that did not come counts as 0.
 
@@ -77,7 +90,7 @@ class AttentionTensor:
         Raises:
             IndexError: There is no such layer or head.
         """
-        places = list(self._places(layer, head))
+        places = list(self.places(layer=layer, head=head))
         matrix = []
         for target in range(self.shape[-2]):
             rows = [self._full_row(*place, target) for place in places]
@@ -107,12 +120,6 @@ class AttentionTensor:
         for column, weight in zip(self.indices[place].tolist(), weights, strict=True):
             full[column] = weight
         return full
-
-    def _places(self, layer: int | None, head: int | None) -> Iterator[tuple[int | None, int | None]]:
-        """Yields each layer and head of a choice; None stands for an axis that is not there."""
-        layers = (None,) if "layer" not in self.axes else self.layers if layer is None else (layer,)
-        heads = (None,) if "head" not in self.axes else self.heads if head is None else (head,)
-        return itertools.product(layers, heads)
 
     def _row_range(self, layer: int | None, head: int | None, target: int) -> slice:
         """Returns where a row stands among the values."""

@@ -20,10 +20,12 @@ class Matrix:
     weights: list[list[float]]
 
 
-def matrix_of(attention: Attention, tensor: AttentionTensor) -> Matrix:
-    """Returns a tensor's weights, layers and heads that were kept apart as their mean."""
+def matrix_of(
+    attention: Attention, tensor: AttentionTensor, *, layer: int | None = None, head: int | None = None
+) -> Matrix:
+    """Returns a tensor's weights of one layer and head; None takes the mean of those that were kept apart."""
     return Matrix(
         source=tuple(unit.text for unit in attention.columns(tensor.kind)),
         target=tuple(unit.text for unit in attention.rows(tensor.kind)),
-        weights=tensor.mean(),
+        weights=tensor.mean(layer=layer, head=head),
     )

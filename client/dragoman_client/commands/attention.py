@@ -13,6 +13,7 @@ from dragoman_client.commands.shared import is_terminal, option, search_options,
 from dragoman_client.errors import InvalidRequestError
 from dragoman_client.selection import AttentionKind, AttentionLevel, AttentionReduction, AttentionSelection
 
+_APART = "none"
 _OPTION_OF_FIELD = {
     "options.beam_size": "--beam-size",
     "options.max_decoding_length": "--max-length",
@@ -54,9 +55,10 @@ _OPTION_OF_FIELD = {
 @option(
     "--reduce",
     "reduction",
-    type=click.Choice([reduction.value for reduction in AttentionReduction]),
-    show_default="mean; with html, json and npz, they stay apart",
-    help="How several layers and heads become one; rollout follows attention through the layers, heads averaged.",
+    type=click.Choice([*(reduction.value for reduction in AttentionReduction), _APART]),
+    show_default="mean; with html, json and npz, none",
+    help="How several layers and heads become one; rollout follows attention through the layers, heads averaged; none keeps "
+    "them apart.",
 )
 @option(
     "--words/--pieces",
@@ -125,7 +127,7 @@ def attention(
     """
     check_texts((text,) if translation is None else (text, translation))
     chosen = _choose_format(format_name, output, as_json=as_json)
-    reduction = reduction or chosen.reduction
+    reduction = chosen.reduction if reduction is None else None if reduction == _APART else reduction
     kinds = (kind,) if kind else chosen.kinds
     if words is None:
         words = chosen.words

@@ -3,10 +3,12 @@
 import dataclasses
 import io
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeAlias
 
+import click
 from rich.console import Console
 from rich.text import Text
 
@@ -36,7 +38,7 @@ class Format:
     Attributes:
         name: What ``--format`` takes, and the end of its files' names.
         write: Writes sentences.
-        kinds: What is asked for unless the user says so; empty takes cross-attention.
+        kinds: What is asked for unless the user says so.
         reduction: How layers and heads become one unless the user says so; None keeps them apart.
         words: Units are words, unless the user says so; otherwise pieces.
         readable: Fit to be shown by a terminal.
@@ -45,7 +47,7 @@ class Format:
 
     name: str
     write: _Write
-    kinds: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = (AttentionKind.CROSS.value,)
     reduction: str | None = None
     words: bool = False
     readable: bool = False
@@ -86,7 +88,14 @@ def _plot_writer(plot_format: PlotFormat) -> _Write:
     def write(
         attentions: Sequence[Attention], stream: BinaryIO | None, reduction: str | None, width: int | None
     ) -> None:
-        _write_bytes(render_figure(attentions, plot_format), stream)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            figure = render_figure(attentions, plot_format)
+        for message in dict.fromkeys(
+            str(warning.message) for warning in caught
+        ):  # of letters that no font has
+            click.echo(f"Warning: {message}", err=True)
+        _write_bytes(figure, stream)
 
     return write
 
@@ -122,18 +131,21 @@ def _print_sentence(
         colored=console.color_system in ("256", "truecolor", "windows") and not console.no_color,
         ascii_only=not console.encoding.lower().startswith("utf"),
     )
-    caption = f"{describe(attention.weights, reduction)} · {place_in_text(attention)}"
     sentence = " ".join(source_text(attention).split())
     console.print(Text(clean(sentence), "bold"), width=width)
     console.print(Text(clean(" ".join(attention.translation.text.split())), "bold cyan"), width=width)
-    console.print(Text(caption, "dim"), width=width)
-    console.print()
-    matrix = matrix_of(attention, attention.weights)
-    if not (matrix.source and matrix.target):
-        console.print(Text("nothing but special tokens", "dim"), width=width)
-        return
-    for line in draw(matrix, width=width, palette=palette):
-        console.print(line, no_wrap=True, overflow="ignore", crop=False, width=width)
+    for index, (layer, head) in enumerate(attention.weights.places()):
+        if index:
+            console.print()
+        caption = [*describe(attention.weights, reduction, layer=layer, head=head), place_in_text(attention)]
+        console.print(Text(" · ".join(caption), "dim"), width=width)
+        console.print()
+        matrix = matrix_of(attention, attention.weights, layer=layer, head=head)
+        if not (matrix.source and matrix.target):
+            console.print(Text("nothing but special tokens", "dim"), width=width)
+            continue
+        for line in draw(matrix, width=width, palette=palette):
+            console.print(line, no_wrap=True, overflow="ignore", crop=False, width=width)
 
 
 def _document(attention: Attention) -> dict[str, Any]:

@@ -31,23 +31,27 @@ def source_text(attention: Attention) -> str:
     )
 
 
-def describe(tensor: AttentionTensor, reduction: str | None) -> str:
-    """Says which attention a tensor holds and how it was reduced.
+def describe(
+    tensor: AttentionTensor, reduction: str | None, *, layer: int | None = None, head: int | None = None
+) -> tuple[str, str, str]:
+    """Says which attention is shown, of which layers and of which heads.
 
     Args:
         tensor: The weights.
         reduction: How layers and heads became one; None where they are apart.
+        layer: The layer that is shown, where they are apart; None says how many there are.
+        head: The head, likewise.
     """
-    parts = [KIND_NAMES[tensor.kind]]
+    kind = KIND_NAMES[tensor.kind]
     if reduction == AttentionReduction.ROLLOUT.value:
         through = " and the encoder" if tensor.kind is AttentionKind.CROSS else ""
-        parts.append(f"rollout through {_numbered('layer', tensor.layers)}{through}")
-        parts.append(_chosen("head", tensor.heads, "mean"))
-    elif reduction is None:
-        parts += [_numbered(axis, getattr(tensor, axis + "s")) for axis in ("layer", "head")]
-    else:
-        parts += [_chosen(axis, getattr(tensor, axis + "s"), reduction) for axis in ("layer", "head")]
-    return " · ".join(parts)
+        rolled = f"rollout through {_numbered('layer', tensor.layers)}{through}"
+        return kind, rolled, _chosen("head", tensor.heads, "mean")
+    if reduction is None:
+        layers = tensor.layers if layer is None else (layer,)
+        heads = tensor.heads if head is None else (head,)
+        return kind, _numbered("layer", layers), _numbered("head", heads)
+    return kind, _chosen("layer", tensor.layers, reduction), _chosen("head", tensor.heads, reduction)
 
 
 def place_in_text(attention: Attention) -> str:

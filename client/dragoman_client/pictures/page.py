@@ -71,7 +71,7 @@ def _tensor(tensor: AttentionTensor, reduction: str | None) -> dict[str, Any]:
         weights.byteswap()
     return {
         "kind": tensor.kind.value,
-        "description": describe(tensor, reduction),
+        "description": describe(tensor, reduction),  # of an axis that is not apart
         "layers": list(tensor.layers) if "layer" in tensor.axes else None,
         "heads": list(tensor.heads) if "head" in tensor.axes else None,
         "weights": base64.b64encode(weights.tobytes()).decode("ascii"),
@@ -80,13 +80,10 @@ def _tensor(tensor: AttentionTensor, reduction: str | None) -> dict[str, Any]:
 
 def _scaled(tensor: AttentionTensor) -> Iterator[int]:
     """Yields all weights of whole rows, layer by layer and head by head."""
-    layers: Sequence[int | None] = tensor.layers if "layer" in tensor.axes else (None,)
-    heads: Sequence[int | None] = tensor.heads if "head" in tensor.axes else (None,)
-    for layer in layers:
-        for head in heads:
-            for row in tensor.mean(layer=layer, head=head):
-                for weight in row:
-                    yield round(min(max(weight, 0.0), 1.0) * _FULL_WEIGHT)
+    for layer, head in tensor.places():
+        for row in tensor.mean(layer=layer, head=head):
+            for weight in row:
+                yield round(min(max(weight, 0.0), 1.0) * _FULL_WEIGHT)
 
 
 def _part(name: str) -> str:

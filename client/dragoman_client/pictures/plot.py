@@ -29,6 +29,15 @@ _BAR_WIDTH, _BAR_HEIGHT = 0.09, 1.4
 _POINTS = 1 / 72
 _CHARACTER_WIDTH = 0.62  # of a mean character, in font sizes
 _WHITE, _FRAME = (255, 255, 255), "#b8b8b8"  # a paper is white, and so is nothing on it
+# matplotlib's own font lacks the letters of much of the world; these step in where they are installed.
+_OTHER_FONTS = (
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Micro Hei",
+    "Noto Emoji",
+    "Symbola",
+)
 _PNG_DPI = 300
 _MAX_PNG_PIXELS = 12_000  # along a side; a longer figure gets coarser
 
@@ -60,7 +69,7 @@ def render_figure(attentions: Sequence[Attention], plot_format: PlotFormat) -> b
     """Returns a figure of the sentences' attention: columns are attended to, rows attend.
 
     The first kind of each sentence is drawn; layers and heads that were kept apart stand side by side, one row a layer. All
-    of a figure has one scale, from 0 to its highest weight, in equal steps.
+    of a figure has one scale in equal steps, from 0 to its highest weight, rounded up to a tenth.
 
     Args:
         attentions: The sentences; they stand one under the other.
@@ -75,13 +84,14 @@ def render_figure(attentions: Sequence[Attention], plot_format: PlotFormat) -> b
     drawn = [attention for attention in attentions if all(attention.weights.shape[-2:])]
     sheets = [_panels(attention.weights) for attention in drawn]
     highest = max(
-        (max(map(max, panel.weights)) for rows in sheets for row in rows for panel in row), default=0
+        (max(map(max, panel.weights)) for rows in sheets for row in rows for panel in row), default=0.0
     )
-    figure = Figure(figsize=(1, 1))  # the tight box of what is drawn becomes the size
+    end_of_scale = math.ceil(highest * 10) / 10 or 1.0
     top, image = 0.0, None
     with _settings():
+        figure = Figure(figsize=(1, 1))  # the tight box of what is drawn becomes the size
         for attention, rows in zip(drawn, sheets, strict=True):
-            top, image = _draw_sentence(figure, attention, rows, top, highest or 1.0)
+            top, image = _draw_sentence(figure, attention, rows, top, end_of_scale)
         if image is not None:
             _add_scale(figure, image)
         else:
@@ -91,23 +101,19 @@ def render_figure(attentions: Sequence[Attention], plot_format: PlotFormat) -> b
 
 def _panels(tensor: AttentionTensor) -> list[list[_Panel]]:
     """Returns the matrices, a row a layer and a column a head."""
-    layers: Sequence[int | None] = tensor.layers if "layer" in tensor.axes else (None,)
-    heads: Sequence[int | None] = tensor.heads if "head" in tensor.axes else (None,)
-    return [
-        [
-            _Panel(
-                "" if head is None else f"head {head}",
-                "" if layer is None else f"layer {layer}",
-                tensor.mean(layer=layer, head=head),
-            )
-            for head in heads
-        ]
-        for layer in layers
-    ]
+    rows: dict[int | None, list[_Panel]] = {}
+    for layer, head in tensor.places():
+        panel = _Panel(
+            "" if head is None else f"head {head}",
+            "" if layer is None else f"layer {layer}",
+            tensor.mean(layer=layer, head=head),
+        )
+        rows.setdefault(layer, []).append(panel)
+    return list(rows.values())
 
 
 def _draw_sentence(
-    figure: "Figure", attention: Attention, rows: list[list[_Panel]], top: float, highest: float
+    figure: "Figure", attention: Attention, rows: list[list[_Panel]], top: float, end_of_scale: float
 ) -> "tuple[float, AxesImage]":
     """Draws a sentence's panels below a height; returns where the next may begin, and one of the images."""
     kind = attention.weights.kind
@@ -123,7 +129,7 @@ def _draw_sentence(
         for column, panel in enumerate(panels):
             left, bottom = column * (width + _GAP), top - height
             axes = figure.add_axes((left, bottom, width, height))
-            image = _draw_panel(axes, panel, highest)
+            image = _draw_panel(axes, panel, end_of_scale)
             if row == 0:
                 axes.set_xticks(range(len(column_labels)))
                 axes.set_xticklabels(
@@ -155,14 +161,14 @@ def _draw_sentence(
     return top, image
 
 
-def _draw_panel(axes: "Axes", panel: _Panel, highest: float) -> "AxesImage":
+def _draw_panel(axes: "Axes", panel: _Panel, end_of_scale: float) -> "AxesImage":
     from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - optional
 
     ramp = LinearSegmentedColormap.from_list(
         "paper", [(red / 255, green / 255, blue / 255) for red, green, blue in (_WHITE, *PAPER[1:])]
     )
     image = axes.imshow(
-        panel.weights, cmap=ramp, vmin=0, vmax=highest, aspect="auto", interpolation="nearest"
+        panel.weights, cmap=ramp, vmin=0, vmax=end_of_scale, aspect="auto", interpolation="nearest"
     )
     axes.set_xticks([])
     axes.set_yticks([])
@@ -211,8 +217,16 @@ def _save(figure: "Figure", plot_format: PlotFormat, height: float) -> bytes:
 def _settings() -> Iterator[None]:
     """Sets what matplotlib reads from its global settings, whatever the user's file says."""
     import matplotlib  # noqa: PLC0415 - optional
+    from matplotlib import font_manager  # noqa: PLC0415 - optional
 
+    installed = set(font_manager.get_font_names())
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"svg.hashsalt": "dragoman", "svg.fonttype": "path"})
+        matplotlib.rcParams.update(
+            {
+                "svg.hashsalt": "dragoman",  # equal figures make equal files
+                "svg.fonttype": "path",
+                "font.family": ["DejaVu Sans", *(name for name in _OTHER_FONTS if name in installed)],
+            }
+        )
         yield

@@ -53,7 +53,7 @@ def test_reduced_axes_are_not_there_and_the_caption_says_how() -> None:
     [tensor] = data_of(page)["sentences"][0]["tensors"]
 
     assert (tensor["layers"], tensor["heads"]) == (None, None)
-    assert tensor["description"] == "cross-attention · maximum of 2 layers · maximum of 4 heads"
+    assert tensor["description"] == ["cross-attention", "maximum of 2 layers", "maximum of 4 heads"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

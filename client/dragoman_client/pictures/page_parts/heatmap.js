@@ -3,10 +3,13 @@
 const MIN_CELL = 13;
 const MAX_CELL = 52;
 const MAX_LABEL = 170;
+const NAME_SIZE = 11; // of the axes
 
 function drawHeatmap(place, tensor, matrix, where) {
   const { rows, columns } = tensor;
-  const rowWidth = Math.min(Math.max(...rows.map((unit) => widthOf(unit.text, 13))), MAX_LABEL) + 10;
+  const names = [`${tensor.axes.columnName} →`, `${tensor.axes.rowName} ↓`];
+  const rowLabels = Math.min(Math.max(...rows.map((unit) => widthOf(unit.text, 13))), MAX_LABEL);
+  const rowWidth = Math.max(rowLabels, ...names.map((name) => widthOf(name, NAME_SIZE))) + 10;
   const size = clamp(MIN_CELL, Math.floor((place.clientWidth - rowWidth - 60) / columns.length), MAX_CELL);
   const font = size < 17 ? 10.5 : 13;
   const width = columns.length * size;
@@ -19,6 +22,10 @@ function drawHeatmap(place, tensor, matrix, where) {
   const cells = drawCells(tensor, matrix, size);
   cells.setAttribute("width", head.getAttribute("width"));
   const corner = shape("svg", { class: "corner", width: rowWidth, height: head.getAttribute("height") });
+  names.forEach((name, i) => {
+    const y = head.getAttribute("height") - 23 + 14 * i;
+    corner.append(shape("text", { class: "soft", x: rowWidth - 8, y, "text-anchor": "end", "font-size": NAME_SIZE }, name));
+  });
   const map = element(
     "div",
     { class: "map", tabindex: 0, role: "application", "aria-roledescription": "heatmap", "aria-label": `${where}. Arrow keys move.` },
@@ -39,7 +46,7 @@ function drawColumnLabels(units, size, font) {
   const widest = Math.min(Math.max(...units.map((unit) => widthOf(unit.text, font))), MAX_LABEL);
   const angle = widest <= size - 4 ? 0 : size >= 22 ? -50 : -90;
   const radians = (-angle * Math.PI) / 180;
-  const height = Math.ceil(widest * Math.sin(radians) + font * Math.cos(radians)) + 10;
+  const height = Math.max(36, Math.ceil(widest * Math.sin(radians) + font * Math.cos(radians)) + 10);
   const overhang = angle === -50 ? Math.ceil(widest * Math.cos(radians)) : 0;
   const svg = shape("svg", { class: "columns", width: units.length * size + overhang, height });
   units.forEach((unit, column) => {

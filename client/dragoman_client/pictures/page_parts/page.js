@@ -15,12 +15,14 @@ const state = { sentence: 0, kind: kinds[0], view: "heatmap", layer: MEAN, head:
 
 const chosenTensor = () => tensorOf(state.sentence, state.kind);
 
-function whereIs(tensor, layer, head) {
-  if (tensor.layers === null && tensor.heads === null) return tensor.description;
-  const one = (name, numbers, number) =>
-    numbers === null ? "" : number === MEAN && numbers.length > 1 ? ` · mean of ${numbers.length} ${name}s` : ` · ${name} ${number === MEAN ? numbers[0] : number}`;
-  const kind = { cross: "cross-attention", "encoder-self": "encoder self-attention", "decoder-self": "decoder self-attention" }[tensor.kind];
-  return kind + one("layer", tensor.layers, layer) + one("head", tensor.heads, head);
+// Which attention, of which layers and heads; what was reduced before the page was made has its words already.
+function whereIs({ description: [kind, layers, heads], layers: apart, heads: headsApart }, layer, head) {
+  const one = (name, numbers, chosen, words) => {
+    if (numbers === null) return words;
+    if (chosen === MEAN && numbers.length > 1) return `mean of ${numbers.length} ${name}s`;
+    return `${name} ${chosen === MEAN ? numbers[0] : chosen}`;
+  };
+  return [kind, one("layer", apart, layer, layers), one("head", headsApart, head, heads)].join(" · ");
 }
 
 function draw() {
@@ -36,8 +38,8 @@ function draw() {
   fillSelect(byId("layer"), tensor.layers, state.layer);
   fillSelect(byId("head"), tensor.heads, state.head);
   hideTooltip();
+  drawMultiples(tensor); // which leave the picture its width
   drawPicture();
-  drawMultiples(tensor);
 }
 
 function drawPicture() {
