@@ -140,6 +140,10 @@ def read_models(response: ListModelsResponse) -> ModelList:
             max_beam_size=limits.max_beam_size,
             max_num_hypotheses=limits.max_num_hypotheses,
             max_sentence_rows=limits.max_sentence_rows,
+            max_batch_size=limits.max_batch_size,
+            max_queue_size=limits.max_queue_size,
+            max_bulk_streams=limits.max_bulk_streams,
+            max_attention_calls=limits.max_attention_calls,
         ),
     )
 
@@ -160,4 +164,5 @@ def _read_model(model: WireModel) -> Model:
         head_count=model.head_count,
         max_source_token_count=model.max_source_token_count,
         max_target_token_count=model.max_target_token_count,
+        kernels=model.kernels,
     )

@@ -239,6 +239,8 @@ class Model:
         head_count: Attention heads of a layer.
         max_source_token_count: Longest source sentence in tokens, end-of-sentence included.
         max_target_token_count: Longest translation of a sentence in tokens, end-of-sentence included.
+        kernels: What computes: PyTorch, or int8 and the instructions of the server's own kernels; empty where an older server
+            doesn't say.
     """
 
     name: str
@@ -252,11 +254,12 @@ class Model:
     head_count: int
     max_source_token_count: int
     max_target_token_count: int
+    kernels: str = ""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may ask for.
+    """What one call may ask for, and what all calls share; 0 where an older server doesn't say.
 
     Attributes:
         max_text_count: Texts in a call; the client cuts longer lists into several calls.
@@ -264,6 +267,10 @@ class Limits:
         max_beam_size: Bound of ``DecodingOptions.beam_size``.
         max_num_hypotheses: Bound of ``DecodingOptions.num_hypotheses``.
         max_sentence_rows: Decoder rows that one sentence may take.
+        max_batch_size: Decoder rows of each model that all calls share.
+        max_queue_size: Sentences of all calls that may wait for each model.
+        max_bulk_streams: Bulk calls that may be open at once, for each model.
+        max_attention_calls: Calls for attention that are served at once, for each model.
     """
 
     max_text_count: int
@@ -271,6 +278,10 @@ class Limits:
     max_beam_size: int
     max_num_hypotheses: int
     max_sentence_rows: int
+    max_batch_size: int = 0
+    max_queue_size: int = 0
+    max_bulk_streams: int = 0
+    max_attention_calls: int = 0
 
 
 @dataclass(frozen=True)

@@ -39,21 +39,20 @@ class _Lane:
 
 
 class _Prefill:
-    """What is encoded in one step, each sentence counted as long as the longest."""
+    """What is encoded in one step; sentences are packed, so that a short one costs its own tokens beside a long one."""
 
     def __init__(self, limits: SchedulerLimits, speed: Speed) -> None:
         self._max_tokens: float = limits.max_prefill_tokens
         if speed.prefill_token_seconds > 0:
             self._max_tokens = min(self._max_tokens, limits.max_prefill_seconds / speed.prefill_token_seconds)
-        self._count = 0
-        self._longest = 0
+        self._num_tokens = 0
 
     def takes(self, sentence: Sentence) -> bool:
         """Adds one more sentence, unless it is too much beside those that it holds."""
-        longest = max(self._longest, len(sentence.work.source_ids))
-        if self._count and (self._count + 1) * longest > self._max_tokens:
+        num_tokens = self._num_tokens + len(sentence.work.source_ids)
+        if self._num_tokens and num_tokens > self._max_tokens:
             return False
-        self._count, self._longest = self._count + 1, longest
+        self._num_tokens = num_tokens
         return True
 
 

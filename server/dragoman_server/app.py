@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +44,11 @@ logger = logging.getLogger(__name__)
 _MAX_BYTES_PER_CHARACTER = 4
 _MESSAGE_OVERHEAD_BYTES = 1 << 20
 _MAX_MESSAGE_BYTES = (1 << 31) - 1
+# Calls on one connection that may be on their way to a refusal, which takes a fraction of a millisecond each.
+_MAX_REFUSALS = 1000
+# How long the event loop may keep the interpreter from an engine's thread, which asks for it after each kernel. Python's own
+# 5 ms are as long as a step, and the batch would stand still as often as calls are refused meanwhile.
+_SWITCH_SECONDS = 0.001
 # Answers that are already made get this long to leave after the engines stopped.
 _FLUSH_SECONDS = 1.0
 
@@ -131,9 +137,10 @@ class App:
         )
         model_metrics = metrics.of_model(model.name)
         metrics.model_info.labels(model.name, model.digest, str(model.device), model.precision).set(1)
+        batch = RunningBatch(model.transformer)
         engine = Engine(
             model.name,
-            RunningBatch(model.transformer),
+            batch,
             Scheduler(limits, model_metrics, time.monotonic),
             num_threads=num_threads,
             on_failure=self._on_engine_failure,
@@ -145,10 +152,11 @@ class App:
             model=model.name,
             device=str(model.device),
             precision=model.precision,
+            kernels=batch.kernels,
             threads=num_threads,
             digest=model.digest,
         )
-        return ServedModel(model, engine, model_metrics)
+        return ServedModel(model, engine, model_metrics, batch.kernels)
 
     def _on_engine_failure(self) -> None:
         self._refreshing = asyncio.ensure_future(self.health.refresh())
@@ -171,6 +179,9 @@ class App:
                 # Clients that keep an idle connection open may ask whether it still stands.
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                # What comes faster than it can even be refused would pile up in gRPC's own memory without bound. More calls
+                # on one connection than could be in work are turned away there, before any of our code (UNAVAILABLE).
+                ("grpc.max_concurrent_streams", _max_calls(config, len(self._catalogue.models))),
             ],
         )
         # What doesn't fit the batch could wait for ever.
@@ -181,10 +192,12 @@ class App:
             max_beam_size=min(config.max_beam_size, max_sentence_rows),
             max_num_hypotheses=min(config.max_num_hypotheses, max_sentence_rows),
             max_sentence_rows=max_sentence_rows,
+            max_batch_size=config.max_batch_size,
+            max_queue_size=config.max_queue_size,
+            max_bulk_streams=config.max_bulk_streams,
+            max_attention_calls=config.max_attention_calls,
         )
-        self.service = TranslationService(
-            self._catalogue, limits, max_attention_calls=config.max_attention_calls
-        )
+        self.service = TranslationService(self._catalogue, limits)
         add_TranslationServiceServicer_to_server(self.service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, server)
         reflection.enable_server_reflection(
@@ -214,6 +227,14 @@ class App:
         )
         self.http_address = f"{f'[{host}]' if ':' in host else host}:{server.port}"
         return server
+
+
+def _max_calls(config: ServerConfig, num_models: int) -> int:
+    """Returns how many calls can be in work at once, beside those that are just being refused."""
+    of_a_model = (
+        config.max_queue_size + config.max_batch_size + config.max_bulk_streams + config.max_attention_calls
+    )
+    return min(num_models * of_a_model + _MAX_REFUSALS, _MAX_MESSAGE_BYTES)
 
 
 def load_models(config: ServerConfig) -> list[LoadedModel]:
@@ -290,6 +311,7 @@ async def serve(config: ServerConfig, models: Sequence[LoadedModel]) -> None:
 
     # A time of creation for every series would double the scrape and tell nothing.
     disable_created_metrics()  # type: ignore[no-untyped-call]
+    sys.setswitchinterval(_SWITCH_SECONDS)
     event_loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         event_loop.add_signal_handler(number, on_signal)

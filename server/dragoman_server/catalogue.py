@@ -19,11 +19,12 @@ _MAX_NAME_LENGTH = 64
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model, the engine that runs it and the metrics that watch it."""
+    """A model, the engine that runs it, the metrics that watch it, and what computes it."""
 
     model: LoadedModel
     engine: Engine
     metrics: ModelMetrics
+    kernels: str = ""
 
     @property
     def name(self) -> str:

@@ -86,7 +86,8 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
     "max-batch-size", int, "Rows decoded at once, for each model: one for each sentence, beam or sample."
 )
 @_option("max-queue-size", int, "Sentences that may wait, for each model.")
-@_option("max-prefill-tokens", int, "Source tokens encoded between two decoding steps, padding included.")
+@_option("max-prefill-tokens", int, "Source tokens encoded between two decoding steps.")
+@_option("max-bulk-streams", int, "TranslateBatch calls open at once, for each model.")
 @_option("max-attention-calls", int, "DumpAttention calls served at once, for each model.")
 @_option("max-text-count", int, "Texts in one call.")
 @_option("max-text-characters", int, "Unicode code points in one text.")

@@ -31,7 +31,8 @@ class ServerConfig:
         threads: Threads of one tensor operation; 0 derives them from the CPU quota.
         max_batch_size: Rows decoded at once, for each model.
         max_queue_size: Sentences that may wait, for each model.
-        max_prefill_tokens: Source tokens encoded between two decoding steps, padding included.
+        max_prefill_tokens: Source tokens encoded between two decoding steps.
+        max_bulk_streams: TranslateBatch calls open at once, for each model.
         max_attention_calls: DumpAttention calls served at once, for each model.
         max_text_count: Texts in one call.
         max_text_characters: Unicode code points in one text.
@@ -52,6 +53,7 @@ class ServerConfig:
     max_batch_size: int = 64
     max_queue_size: int = 1024
     max_prefill_tokens: int = 2048
+    max_bulk_streams: int = 32
     max_attention_calls: int = 16
     max_text_count: int = 256
     max_text_characters: int = 20_000
@@ -65,8 +67,8 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if not self.model:
             raise ConfigError("model: none given; at least one directory is needed")
-        for name in ("max_batch_size", "max_queue_size", "max_prefill_tokens", "max_attention_calls",
-                     "max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses",
+        for name in ("max_batch_size", "max_queue_size", "max_prefill_tokens", "max_bulk_streams",
+                     "max_attention_calls", "max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses",
                      "max_sentence_rows"):  # fmt: skip
             if not 1 <= getattr(self, name) <= _MAX_COUNT:
                 raise ConfigError(f"{name}: {getattr(self, name)} given; must be 1 to {_MAX_COUNT}")

@@ -75,6 +75,7 @@ class Engine:
         self._futures: dict[int, asyncio.Future[tuple[Result, ...]]] = {}
         self._listeners: dict[int, Callable[[SentenceProgress], None]] = {}
         self._num_held = 0
+        self._was_full = False
         self._bulk_line = asyncio.Lock()  # so that bulk calls that wait for room keep their order
         self._room = asyncio.Event()
         self._wants_room = False
@@ -110,12 +111,19 @@ class Engine:
         self._thread.join(timeout=_JOIN_SECONDS)
 
     def find_refusal(self) -> QueueFullError | None:
-        """Returns why the queue has no room for a single sentence, or None while it has."""
+        """Returns why no call is let in now, or None while the queue has room.
+
+        Once it was full it counts as full until an eighth of it is free. Under overload nearly every call would otherwise find
+        a place or two and be read, only to be refused since its sentences need more.
+        """
+        num_places = max(1, self.max_queue_size // 8) if self._was_full else 1
         try:
             # Without the lock: it is only as true as the moment, and asked for every call of an overload.
-            self._scheduler.check_room(self._num_held + 1)
+            self._scheduler.check_room(self._num_held + num_places)
         except QueueFullError as error:
+            self._was_full = True
             return error
+        self._was_full = False
         return None
 
     @contextmanager
@@ -127,8 +135,12 @@ class Engine:
         Raises:
             QueueFullError: The queue hasn't that many places beside those already held.
         """
-        with self._changed:
-            self._scheduler.check_room(self._num_held + count)
+        try:
+            with self._changed:
+                self._scheduler.check_room(self._num_held + count)
+        except QueueFullError:
+            self._was_full = True
+            raise
         self._num_held += count
         try:
             yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CallLimits:
-    """What one call may hold and ask for.
+    """What one call may hold and ask for, and what all calls share.
 
     Attributes:
         max_text_count: Texts.
@@ -15,6 +15,10 @@ class CallLimits:
         max_beam_size: Beams of a search.
         max_num_hypotheses: Translations returned of each text.
         max_sentence_rows: Rows of the batch that one sentence takes: one for each beam or sample.
+        max_batch_size: Rows of the batch that all calls share, of each model.
+        max_queue_size: Sentences of all calls that may wait, of each model; no call may hold more.
+        max_bulk_streams: TranslateBatch calls that are open at once, of each model.
+        max_attention_calls: DumpAttention calls that are served at once, of each model.
     """
 
     max_text_count: int = 256
@@ -22,6 +26,10 @@ class CallLimits:
     max_beam_size: int = 8
     max_num_hypotheses: int = 8
     max_sentence_rows: int = 8
+    max_batch_size: int = 64
+    max_queue_size: int = 1024
+    max_bulk_streams: int = 32
+    max_attention_calls: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +40,7 @@ class SchedulerLimits:
         max_batch_size: Rows that decode at once.
         max_queue_size: Sentences that may wait for a row.
         max_attention_queue_size: Sentences that may wait for their attention.
-        max_prefill_tokens: Source tokens, padding included, that are encoded in one step; one sentence may always.
+        max_prefill_tokens: Source tokens that are encoded in one step; one sentence may always.
         max_prefill_seconds: How long encoding may take in one step, by the measured speed; one sentence may always.
         max_attends_per_step: Sentences whose attention is computed in one step, between two decoding steps.
         max_attend_tokens: Their source and target tokens together; one sentence may always.

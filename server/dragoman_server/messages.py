@@ -110,8 +110,13 @@ def span_message(span: tuple[int, int] | None, offset: int = 0) -> TextSpan | No
     return None if span is None else TextSpan(start=span[0] + offset, end=span[1] + offset)
 
 
-def model_message(model: LoadedModel) -> Model:
-    """Returns the message that describes a served model."""
+def model_message(model: LoadedModel, kernels: str = "") -> Model:
+    """Returns the message that describes a served model.
+
+    Args:
+        model: The model.
+        kernels: What computes it.
+    """
     config = model.config
     return Model(
         name=model.name,
@@ -128,15 +133,20 @@ def model_message(model: LoadedModel) -> Model:
         head_count=config.num_heads,
         max_source_token_count=config.max_source_length,
         max_target_token_count=config.max_target_length,
+        kernels=kernels,
     )
 
 
 def limits_message(limits: CallLimits) -> Limits:
-    """Returns the message of what one call may ask for."""
+    """Returns the message of what one call may ask for, and of what all share."""
     return Limits(
         max_text_count=limits.max_text_count,
         max_text_characters=limits.max_text_characters,
         max_beam_size=limits.max_beam_size,
         max_num_hypotheses=limits.max_num_hypotheses,
         max_sentence_rows=limits.max_sentence_rows,
+        max_batch_size=limits.max_batch_size,
+        max_queue_size=limits.max_queue_size,
+        max_bulk_streams=limits.max_bulk_streams,
+        max_attention_calls=limits.max_attention_calls,
     )

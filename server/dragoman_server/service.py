@@ -21,7 +21,8 @@ from dragoman.v1 import (
 )
 from dragoman_server.catalogue import Catalogue
 from dragoman_server.limits import CallLimits
-from dragoman_server.rpcs.dump_attention import AttentionCalls, dump_attention
+from dragoman_server.rpcs.concurrency import ConcurrentCalls
+from dragoman_server.rpcs.dump_attention import dump_attention
 from dragoman_server.rpcs.list_models import list_models
 from dragoman_server.rpcs.score_text import score_text
 from dragoman_server.rpcs.stream_translate_text import stream_translate_text
@@ -35,15 +36,19 @@ class TranslationService(TranslationServiceServicer):
 
     Args:
         catalogue: The served models.
-        limits: What one call may hold.
-        max_attention_calls: DumpAttention calls served at once, for each model.
+        limits: What one call may hold, and how many of a kind run at once.
     """
 
-    def __init__(self, catalogue: Catalogue, limits: CallLimits, *, max_attention_calls: int = 16) -> None:
+    def __init__(self, catalogue: Catalogue, limits: CallLimits) -> None:
         self._backend = Backend(catalogue, limits)
-        self._attention_calls = {
-            served.name: AttentionCalls(max_attention_calls) for served in catalogue.models
-        }
+
+        def of_each_model(method: str, limit: int, setting: str) -> dict[str, ConcurrentCalls]:
+            return {served.name: ConcurrentCalls(method, limit, setting) for served in catalogue.models}
+
+        self._bulk_streams = of_each_model("TranslateBatch", limits.max_bulk_streams, "--max-bulk-streams")
+        self._attention_calls = of_each_model(
+            "DumpAttention", limits.max_attention_calls, "--max-attention-calls"
+        )
 
     def drain(self) -> None:
         """Takes no further items from the bulk streams that run."""
@@ -65,7 +70,7 @@ class TranslationService(TranslationServiceServicer):
         self, request_iterator: AsyncIterator[TranslateBatchRequest], context: Context
     ) -> AsyncIterator[TranslateBatchResponse]:
         """Yields the results of any number of texts as they finish, each with a result or an error of its own."""
-        return translate_batch(self._backend, request_iterator, context)
+        return translate_batch(self._backend, self._bulk_streams, request_iterator, context)
 
     async def ScoreText(  # noqa: N802 (as the contract spells it)
         self, request: ScoreTextRequest, context: Context

@@ -154,6 +154,12 @@ def validate_batch_item(item: BatchItem, limits: CallLimits) -> None:
     findings.raise_any()
 
 
+def shortened_id(item_id: str) -> str:
+    """Returns an item's id, or of one that is too long what it starts with, which is all that comes back of it."""
+    data = item_id.encode()
+    return item_id if len(data) <= _MAX_ID_BYTES else data[:_MAX_ID_BYTES].decode(errors="ignore")
+
+
 def validate_dump_attention(request: DumpAttentionRequest, limits: CallLimits) -> AttentionRequest:
     """Returns what the caller asks for.
 

@@ -249,6 +249,7 @@ class ScriptedService(v1.TranslationServiceServicer):
                     head_count=4,
                     max_source_token_count=256,
                     max_target_token_count=256,
+                    kernels="PyTorch",
                 )
             ],
             limits=v1.Limits(
@@ -257,6 +258,10 @@ class ScriptedService(v1.TranslationServiceServicer):
                 max_beam_size=1,
                 max_num_hypotheses=1,
                 max_sentence_rows=1,
+                max_batch_size=64,
+                max_queue_size=1024,
+                max_bulk_streams=32,
+                max_attention_calls=16,
             ),
         )
 

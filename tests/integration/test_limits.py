@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
 
-from dragoman.v1 import Limits, ListModelsRequest, TranslateTextRequest
+from dragoman.v1 import (
+    BatchItem,
+    DumpAttentionRequest,
+    Limits,
+    ListModelsRequest,
+    TranslateBatchRequest,
+    TranslateTextRequest,
+)
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_server.command import command
 from dragoman_server.config import ServerConfig
 from dragoman_server.limits import CallLimits
-from tests.integration.servers import refusal, serving, violations
+from tests.integration.servers import RunningServer, refusal, serving, violations
 
 # The limit, a request that it lets through and one that it doesn't, the field at fault.
 CASES: list[tuple[str, int, dict[str, Any], dict[str, Any], str]] = [
@@ -57,7 +66,44 @@ async def test_a_limit_holds_and_its_refusal_names_it(
         )
 
 
-@pytest.mark.parametrize("name", [case[0] for case in CASES])
+# The limit of calls at once, and one call.
+CALLS_AT_ONCE: list[tuple[str, Callable[[RunningServer], Any]]] = [
+    (
+        "max_bulk_streams",
+        lambda server: server.stub.TranslateBatch(
+            iter([TranslateBatchRequest(items=[BatchItem(id="a", text="a house")])])
+        ),
+    ),
+    (
+        "max_attention_calls",
+        lambda server: server.stub.DumpAttention(DumpAttentionRequest(text="a house")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), CALLS_AT_ONCE, ids=[case[0] for case in CALLS_AT_ONCE])
+async def test_so_many_calls_are_served_at_once_and_the_next_is_told_the_limit(
+    model: LoadedModel, name: str, call: Callable[[RunningServer], Any]
+):
+    async with serving(model, **{name: 1}) as server:
+        service = server.app.service
+        running = service._bulk_streams if name == "max_bulk_streams" else service._attention_calls
+        with running["en-de"]:  # as if one ran
+            error = await refusal(call(server).read())
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "at most 1 may" in error.details()
+            assert f"--{name.replace('_', '-')}" in error.details()
+            assert "grpc-retry-pushback-ms" in dict(list(error.trailing_metadata()))
+        assert [response async for response in call(server)]
+
+
+async def test_what_computes_is_listed(model: LoadedModel):
+    async with serving(model) as server:
+        (listed,) = (await server.stub.ListModels(ListModelsRequest())).models
+        assert listed.kernels == RunningBatch(model.transformer).kernels != ""
+
+
+@pytest.mark.parametrize("name", [case[0] for case in (*CASES, *CALLS_AT_ONCE)])
 def test_a_limit_has_a_flag(name: str):
     options = {option for parameter in command.params for option in parameter.opts}
     assert f"--{name.replace('_', '-')}" in options
@@ -67,11 +113,12 @@ def test_a_limit_has_a_flag(name: str):
 def test_every_limit_of_a_call_is_among_the_cases_and_in_the_contract():
     fields = {field.name for field in dataclasses.fields(CallLimits)}
     assert fields == {field.name for field in Limits.DESCRIPTOR.fields}
-    assert fields < {case[0] for case in CASES}
+    assert fields == {case[0] for case in CASES} | {case[0] for case in CALLS_AT_ONCE}
 
 
 async def test_the_limits_in_force_are_listed(model: LoadedModel):
     settings = {"max_text_count": 7, "max_text_characters": 99, "max_beam_size": 5, "max_num_hypotheses": 4}
+    settings |= {"max_batch_size": 9, "max_queue_size": 12, "max_bulk_streams": 3, "max_attention_calls": 2}
     async with serving(model, max_sentence_rows=6, **settings) as server:
         limits = (await server.stub.ListModels(ListModelsRequest())).limits
         assert limits == Limits(max_sentence_rows=6, **settings)

@@ -133,7 +133,10 @@ async def test_a_bad_item_is_told_so_and_the_call_goes_on(
         request = TranslateBatchRequest(items=[good, item], options={"max_decoding_length": 20})
         results = await send(server, request, metadata=(("x-request-id", "id-1"),))
     assert results["good"].HasField("translation")
-    error = results[item["id"]].error
+    ((item_id, result),) = [(key, result) for key, result in results.items() if key != "good"]
+    error = result.error
+    assert item["id"].startswith(item_id)
+    assert len(item_id.encode()) == min(len(item["id"].encode()), 128)
     assert error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     info, ((found, description),) = details_of(error)[0], details_of(error)[1].items()
     assert (info.reason, info.domain) == ("INVALID_ARGUMENT", "dragoman")

@@ -137,6 +137,21 @@ async def test_calls_in_preparation_hold_no_more_than_the_queue_could_take(start
     assert len(await engine.submit(call(1, 1, 1))) == 3
 
 
+async def test_a_queue_that_was_full_lets_calls_in_again_when_an_eighth_of_it_is_free(start: Start):
+    engine = start(SchedulerLimits(max_queue_size=16))
+    with engine.hold_room(14):
+        with engine.hold_room(1):
+            with engine.hold_room(1):
+                assert "16" in str(engine.find_refusal())
+            assert engine.find_refusal() is not None  # one place is free
+        assert engine.find_refusal() is None  # two are
+        with engine.hold_room(1):
+            assert engine.find_refusal() is None  # as long as it hasn't been full again
+            with pytest.raises(QueueFullError), engine.hold_room(2):
+                pass
+            assert engine.find_refusal() is not None
+
+
 async def test_a_failed_step_fails_its_calls_is_logged_once_and_the_loop_goes_on(
     start: Start, batch: FakeBatch, caplog: pytest.LogCaptureFixture
 ):

@@ -171,12 +171,12 @@ def test_a_full_queue_refuses_at_once_and_takes_nothing():
     assert stage.value("waiting_requests") == 2
 
 
-def test_prefill_of_one_step_is_capped_with_its_padding():
+def test_prefill_of_one_step_is_capped_by_the_tokens_that_are_encoded():
     stage = Stage(max_batch_size=64, max_prefill_tokens=20)
     stage.add(5, 5, 5, 5, 9, 2, 2)
     plans = stage.run_until_idle()
     groups = [[len(sequence.source_ids) for sequence in plan.admit] for plan in plans if plan.admit]
-    assert groups == [[5, 5, 5, 5], [9, 2], [2]]
+    assert groups == [[5, 5, 5, 5], [9, 2, 2]]
 
 
 def test_a_sentence_above_the_prefill_cap_still_runs_alone():

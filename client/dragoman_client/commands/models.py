@@ -51,8 +51,17 @@ def models(as_json: bool) -> None:
     console = shared().console()
     console.print(table)
     limits = listed.limits
+    console.print()
+    for kernels in dict.fromkeys(model.kernels for model in listed.models if model.kernels):
+        names = ", ".join(model.name for model in listed.models if model.kernels == kernels)
+        console.print(f"Kernels of {names}: {kernels}.", style="dim")
+    if limits.max_batch_size:
+        console.print(
+            f"All calls share {limits.max_batch_size:,} rows of each model; {limits.max_queue_size:,} sentences may wait.",
+            style="dim",
+        )
     console.print(
-        f"\nOne call takes {limits.max_text_count:,} texts of {limits.max_text_characters:,} characters; "
+        f"One call takes {limits.max_text_count:,} texts of {limits.max_text_characters:,} characters; "
         f"beams up to {limits.max_beam_size}.",
         style="dim",
     )

@@ -56,7 +56,10 @@ def status(watch: bool, url: str, interval: float, count: int | None, as_json: b
         width = max((len(model.name) for model, _ in models), default=0)
         for model, health in models:
             pairs = ", ".join(map(str, model.language_pairs))
-            click.echo(f"  {model.name:{width}}  {health.name}  {pairs}  {model.precision} on {model.device}")
+            kernels = f" ({model.kernels})" if model.kernels else ""
+            click.echo(
+                f"  {model.name:{width}}  {health.name}  {pairs}  {model.precision} on {model.device}{kernels}"
+            )
     return 0 if overall is ServingStatus.SERVING else 1
 
 

@@ -501,7 +501,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "language_pairs", "digest", "precision", "device", "parameter_count", "encoder_layer_count", "decoder_layer_count", "head_count", "max_source_token_count", "max_target_token_count")
+    __slots__ = ("name", "language_pairs", "digest", "precision", "device", "parameter_count", "encoder_layer_count", "decoder_layer_count", "head_count", "max_source_token_count", "max_target_token_count", "kernels")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_PAIRS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -513,6 +513,7 @@ class Model(_message.Message):
     HEAD_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_SOURCE_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_TARGET_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
     name: str
     language_pairs: _containers.RepeatedCompositeFieldContainer[LanguagePair]
     digest: str
@@ -524,7 +525,8 @@ class Model(_message.Message):
     head_count: int
     max_source_token_count: int
     max_target_token_count: int
-    def __init__(self, name: _Optional[str] = ..., language_pairs: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., digest: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., parameter_count: _Optional[int] = ..., encoder_layer_count: _Optional[int] = ..., decoder_layer_count: _Optional[int] = ..., head_count: _Optional[int] = ..., max_source_token_count: _Optional[int] = ..., max_target_token_count: _Optional[int] = ...) -> None: ...
+    kernels: str
+    def __init__(self, name: _Optional[str] = ..., language_pairs: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., digest: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., parameter_count: _Optional[int] = ..., encoder_layer_count: _Optional[int] = ..., decoder_layer_count: _Optional[int] = ..., head_count: _Optional[int] = ..., max_source_token_count: _Optional[int] = ..., max_target_token_count: _Optional[int] = ..., kernels: _Optional[str] = ...) -> None: ...
 
 class LanguagePair(_message.Message):
     __slots__ = ("source_language_code", "target_language_code")
@@ -535,15 +537,23 @@ class LanguagePair(_message.Message):
     def __init__(self, source_language_code: _Optional[str] = ..., target_language_code: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses", "max_sentence_rows")
+    __slots__ = ("max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses", "max_sentence_rows", "max_batch_size", "max_queue_size", "max_bulk_streams", "max_attention_calls")
     MAX_TEXT_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_TEXT_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     MAX_SENTENCE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_BULK_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTENTION_CALLS_FIELD_NUMBER: _ClassVar[int]
     max_text_count: int
     max_text_characters: int
     max_beam_size: int
     max_num_hypotheses: int
     max_sentence_rows: int
-    def __init__(self, max_text_count: _Optional[int] = ..., max_text_characters: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_num_hypotheses: _Optional[int] = ..., max_sentence_rows: _Optional[int] = ...) -> None: ...
+    max_batch_size: int
+    max_queue_size: int
+    max_bulk_streams: int
+    max_attention_calls: int
+    def __init__(self, max_text_count: _Optional[int] = ..., max_text_characters: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_num_hypotheses: _Optional[int] = ..., max_sentence_rows: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., max_queue_size: _Optional[int] = ..., max_bulk_streams: _Optional[int] = ..., max_attention_calls: _Optional[int] = ...) -> None: ...

@@ -17,9 +17,10 @@ from dragoman_server.attention import (
     select_weights,
 )
 from dragoman_server.catalogue import ServedModel
-from dragoman_server.errors import FieldViolation, InvalidArgumentError, QueueFullError
+from dragoman_server.errors import FieldViolation, InvalidArgumentError
 from dragoman_server.messages import translation_message
 from dragoman_server.request import Attend
+from dragoman_server.rpcs.concurrency import ConcurrentCalls
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
@@ -40,26 +41,8 @@ from dragoman_server.validation import validate_dump_attention
 _MAX_INLINE_WEIGHTS = 100_000
 
 
-class AttentionCalls:
-    """Lets so many calls in at once and refuses the others."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._running = 0
-
-    def __enter__(self) -> None:
-        if self._running >= self._limit:
-            raise QueueFullError(
-                f"{self._running} DumpAttention calls are running; at most {self._limit} may"
-            )
-        self._running += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._running -= 1
-
-
 async def dump_attention(
-    backend: Backend, calls: dict[str, AttentionCalls], request: DumpAttentionRequest, context: Context
+    backend: Backend, calls: dict[str, ConcurrentCalls], request: DumpAttentionRequest, context: Context
 ) -> AsyncIterator[DumpAttentionResponse]:
     """Yields the attention of the text's translation, sentence by sentence."""
     backend.record(request.model, 1)

@@ -13,7 +13,7 @@ def list_models(backend: Backend, request: ListModelsRequest) -> ListModelsRespo
     current_call.get().model = ""
     models, next_page_token = backend.catalogue.page(request.page_size, request.page_token)
     return ListModelsResponse(
-        models=[model_message(served.model) for served in models],
+        models=[model_message(served.model, served.kernels) for served in models],
         next_page_token=next_page_token,
         limits=limits_message(backend.limits),
     )

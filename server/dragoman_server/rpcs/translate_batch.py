@@ -18,6 +18,7 @@ from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import CallError, DeadlineError, DrainingError, InternalError
 from dragoman_server.logs import current_call, describe_exception, log_event
 from dragoman_server.request import BulkRequest, new_id
+from dragoman_server.rpcs.concurrency import ConcurrentCalls
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
@@ -32,7 +33,12 @@ from dragoman_server.rpcs.work import (
 )
 from dragoman_server.sentences import Result
 from dragoman_server.statuses import status_message
-from dragoman_server.validation import validate_batch_item, validate_later_batch, validate_translate_batch
+from dragoman_server.validation import (
+    shortened_id,
+    validate_batch_item,
+    validate_later_batch,
+    validate_translate_batch,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +51,10 @@ _MAX_RESPONSE_BYTES = 1 << 20
 
 
 async def translate_batch(
-    backend: Backend, requests: AsyncIterator[TranslateBatchRequest], context: Context
+    backend: Backend,
+    streams: dict[str, ConcurrentCalls],
+    requests: AsyncIterator[TranslateBatchRequest],
+    context: Context,
 ) -> AsyncIterator[TranslateBatchResponse]:
     """Yields the results of the stream's texts as they finish."""
     first = await _unless_draining(backend, anext(requests, None))
@@ -55,14 +64,15 @@ async def translate_batch(
     asked = validate_translate_batch(first, backend.limits)
     served = backend.select(asked.model)
     check_lengths(served, asked.options)
-    bulk = _BulkStream(backend, served, asked, context)
-    working = asyncio.create_task(bulk.work(first, requests))
-    del first  # or its items would stay in memory to the end
-    try:
-        async for response in bulk.responses():
-            yield response
-    finally:
-        await bulk.abandon(working)
+    with streams[served.name]:
+        bulk = _BulkStream(backend, served, asked, context)
+        working = asyncio.create_task(bulk.work(first, requests))
+        del first  # or its items would stay in memory to the end
+        try:
+            async for response in bulk.responses():
+                yield response
+        finally:
+            await bulk.abandon(working)
 
 
 class _BulkStream:
@@ -141,7 +151,7 @@ class _BulkStream:
             try:
                 await self._take(item)
             except Exception as error:
-                self._ready.put_nowait(self._failed(item.id, error))
+                self._ready.put_nowait(self._failed(shortened_id(item.id), error))
             await asyncio.sleep(0)  # a message of many items must not keep other calls waiting
 
     async def _take(self, item: BatchItem) -> None:

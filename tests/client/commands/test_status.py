@@ -15,7 +15,10 @@ def test_serving_server_exits_0(server: ScriptedServer, dragoman: Dragoman) -> N
     result = dragoman("status")
 
     assert result.exit_code == 0
-    assert result.lines == [f"{server.address} is SERVING", "  en-de  SERVING  en → de  float32 on cpu"]
+    assert result.lines == [
+        f"{server.address} is SERVING",
+        "  en-de  SERVING  en → de  float32 on cpu (PyTorch)",
+    ]
 
 
 def test_server_that_does_not_serve_exits_1(server: ScriptedServer, dragoman: Dragoman) -> None:
