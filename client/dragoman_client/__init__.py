@@ -20,7 +20,8 @@ from dragoman_client.errors import (
     ServerError,
     UnavailableError,
 )
-from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
+from dragoman_client.pharaoh import pharaoh
 from dragoman_client.results import (
     BatchResult,
     FinishReason,
@@ -36,6 +37,7 @@ from dragoman_client.results import (
     Translation,
     TranslationWarning,
     WarningKind,
+    WordLink,
 )
 from dragoman_client.selection import (
     AttentionKind,
@@ -48,6 +50,7 @@ from dragoman_client.streams import AsyncTranslationStream, TranslationStream
 from dragoman_client.translator import Translator
 
 __all__ = [
+    "AlignmentMethod",
     "AsyncTranslationStream",
     "AsyncTranslator",
     "Attention",
@@ -84,4 +87,6 @@ __all__ = [
     "UnavailableError",
     "WarningKind",
     "WeightType",
+    "WordLink",
+    "pharaoh",
 ]

@@ -17,7 +17,7 @@ from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Me
 from dragoman_client.chunks import Chunk, send_chunks_together
 from dragoman_client.core import Core, read_health, read_health_error
 from dragoman_client.errors import DragomanError
-from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
 from dragoman_client.requests import (
     build_attention_request,
     build_batch_header,
@@ -101,6 +101,7 @@ class AsyncTranslator:
         options: DecodingOptions | None = None,
         target_prefix: str | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> Translation: ...
@@ -116,6 +117,7 @@ class AsyncTranslator:
         options: DecodingOptions | None = None,
         target_prefix: list[str] | tuple[str, ...] | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> list[Translation]: ...
@@ -130,6 +132,7 @@ class AsyncTranslator:
         options: DecodingOptions | None = None,
         target_prefix: str | list[str] | tuple[str, ...] | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> Translation | list[Translation]:
@@ -146,6 +149,7 @@ class AsyncTranslator:
             options=options,
             target_prefixes=[target_prefix] if isinstance(target_prefix, str) else target_prefix,
             include_tokens=include_tokens,
+            include_alignments=include_alignments,
             split=split,
         )
 
@@ -172,6 +176,7 @@ class AsyncTranslator:
         options: DecodingOptions | None = None,
         target_prefix: str | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> AsyncTranslationStream:
@@ -187,6 +192,7 @@ class AsyncTranslator:
             options=options,
             target_prefix=target_prefix,
             include_tokens=include_tokens,
+            include_alignments=include_alignments,
             split=split,
         )
         call = self._core.begin(timeout)
@@ -204,6 +210,7 @@ class AsyncTranslator:
         options: DecodingOptions | None = None,
         target_prefix: str | Iterable[str] | AsyncIterable[str] | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         ordered: bool = True,
         max_pending: int = DEFAULT_MAX_PENDING,
@@ -223,6 +230,7 @@ class AsyncTranslator:
             model=model,
             options=options,
             include_tokens=include_tokens,
+            include_alignments=include_alignments,
             split=split,
         )
         self._core.begin(timeout)  # refuses at once what it would refuse later

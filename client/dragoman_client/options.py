@@ -1,4 +1,4 @@
-"""How the server searches for a translation and how it cuts a text."""
+"""How the server searches for a translation, cuts a text and links words."""
 
 import enum
 from dataclasses import dataclass
@@ -14,6 +14,18 @@ class Split(enum.Enum):
 
     SENTENCES = "sentences"
     NONE = "none"
+
+
+class AlignmentMethod(enum.Enum):
+    """How words are linked from cross-attention.
+
+    Attributes:
+        NAIVE: The row in which the word is predicted.
+        SHIFTED: The row in which the word is the decoder's input.
+    """
+
+    NAIVE = "naive"
+    SHIFTED = "shifted"
 
 
 @dataclass(frozen=True, kw_only=True)

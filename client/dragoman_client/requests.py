@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import grpc
 
+from dragoman.v1 import AlignmentMethod as WireMethod
 from dragoman.v1 import DecodingOptions as WireOptions
 from dragoman.v1 import (
     DumpAttentionRequest,
@@ -18,7 +19,7 @@ from dragoman.v1 import (
 )
 from dragoman_client.chunks import Chunk
 from dragoman_client.errors import FieldViolation, InvalidRequestError
-from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
 from dragoman_client.selection import AttentionSelection
 from dragoman_client.wire_selection import build_selection
 
@@ -29,6 +30,10 @@ MAX_CHARACTERS_PER_CALL = 20_000
 """What the server takes as one text by default. A call with more sentences than its queue has room for is never taken,
 so long texts travel few together."""
 
+_METHODS = {
+    AlignmentMethod.NAIVE: WireMethod.ALIGNMENT_METHOD_NAIVE,
+    AlignmentMethod.SHIFTED: WireMethod.ALIGNMENT_METHOD_SHIFTED,
+}
 _SPLITS = {Split.SENTENCES: TextSplit.TEXT_SPLIT_SENTENCES, Split.NONE: TextSplit.TEXT_SPLIT_NONE}
 
 
@@ -41,13 +46,14 @@ def build_translate_chunks(
     options: DecodingOptions | None,
     target_prefixes: Sequence[str] | None = None,
     include_tokens: bool,
+    include_alignments: AlignmentMethod | str | bool = False,
     split: Split | str,
 ) -> list[Chunk[TranslateTextRequest]]:
     """Returns the calls that translate all texts, each within the server's limits.
 
     Raises:
         InvalidRequestError: A text or a prefix cannot be sent.
-        ValueError: ``split`` names no way to split, or there isn't a prefix for each text.
+        ValueError: ``split`` names no way to split, ``include_alignments`` no method, or there isn't a prefix for each text.
     """
     for index, text in enumerate(texts):
         check_encodable(text, f"texts[{index}]")
@@ -58,6 +64,7 @@ def build_translate_chunks(
             f"{len(target_prefixes)} target prefixes for {len(texts)} texts; one for each is needed"
         )
     _check_names(model, source_language, target_language)
+    output = _build_output(include_tokens, include_alignments)
     chunks = []
     for offset, count in _cut([len(text) for text in texts]):
         request = TranslateTextRequest(
@@ -69,8 +76,8 @@ def build_translate_chunks(
             split=_build_split(split),
             target_prefixes=target_prefixes[offset : offset + count] if target_prefixes else (),
         )
-        if include_tokens:
-            request.output.CopyFrom(OutputOptions(include_tokens=True))
+        if output is not None:
+            request.output.CopyFrom(output)
         chunks.append(Chunk(request, offset, count))
     return chunks
 
@@ -84,18 +91,19 @@ def build_stream_request(
     options: DecodingOptions | None,
     target_prefix: str | None,
     include_tokens: bool,
+    include_alignments: AlignmentMethod | str | bool = False,
     split: Split | str,
 ) -> StreamTranslateTextRequest:
     """Returns the call that streams a text's translation.
 
     Raises:
         InvalidRequestError: The text or the prefix cannot be sent.
-        ValueError: ``split`` names no way to split.
+        ValueError: ``split`` names no way to split, ``include_alignments`` no method.
     """
     check_encodable(text, "text")
     check_encodable(target_prefix or "", "target_prefix")
     _check_names(model, source_language, target_language)
-    request = StreamTranslateTextRequest(
+    return StreamTranslateTextRequest(
         text=text,
         model=model or "",
         source_language_code=source_language or "",
@@ -103,10 +111,8 @@ def build_stream_request(
         options=_build_options(options),
         split=_build_split(split),
         target_prefix=target_prefix or "",
+        output=_build_output(include_tokens, include_alignments),
     )
-    if include_tokens:
-        request.output.CopyFrom(OutputOptions(include_tokens=True))
-    return request
 
 
 def build_batch_header(
@@ -116,25 +122,24 @@ def build_batch_header(
     model: str | None,
     options: DecodingOptions | None,
     include_tokens: bool,
+    include_alignments: AlignmentMethod | str | bool = False,
     split: Split | str,
 ) -> TranslateBatchRequest:
     """Returns what the first message of a bulk call holds beside its texts.
 
     Raises:
         InvalidRequestError: A name cannot be sent.
-        ValueError: ``split`` names no way to split.
+        ValueError: ``split`` names no way to split, ``include_alignments`` no method.
     """
     _check_names(model, source_language, target_language)
-    header = TranslateBatchRequest(
+    return TranslateBatchRequest(
         model=model or "",
         source_language_code=source_language or "",
         target_language_code=target_language or "",
         options=_build_options(options),
         split=_build_split(split),
+        output=_build_output(include_tokens, include_alignments),
     )
-    if include_tokens:
-        header.output.CopyFrom(OutputOptions(include_tokens=True))
-    return header
 
 
 def build_score_chunks(
@@ -189,7 +194,7 @@ def build_attention_request(
 
     Raises:
         InvalidRequestError: The text or the translation cannot be sent.
-        ValueError: ``split`` names no way to split, or a value of the selection is none of its enumeration's.
+        ValueError: ``split`` names no way to split, ``include_alignments`` no method, or a value of the selection is none of its enumeration's.
     """
     check_encodable(text, "text")
     if translation is not None:
@@ -258,6 +263,26 @@ def _build_options(options: DecodingOptions | None) -> WireOptions | None:
     if not issubclass(kind, DecodingOptions):
         raise TypeError(f"options is of type {kind.__name__}; it must be DecodingOptions")
     return WireOptions(**{name: value for name, value in asdict(options).items() if value is not None})
+
+
+def _build_output(
+    include_tokens: bool, include_alignments: AlignmentMethod | str | bool
+) -> OutputOptions | None:
+    output = OutputOptions(include_tokens=include_tokens)
+    if include_alignments is not False:
+        output.include_alignments = True
+        output.alignment_method = _build_method(include_alignments)
+    return output if output.ListFields() else None
+
+
+def _build_method(method: AlignmentMethod | str | bool) -> WireMethod:
+    if method is True:
+        return WireMethod.ALIGNMENT_METHOD_UNSPECIFIED
+    try:
+        return _METHODS[AlignmentMethod(method)]
+    except ValueError:
+        allowed = " or ".join(repr(known.value) for known in AlignmentMethod)
+        raise ValueError(f"include_alignments is {method!r}; it must be True, False, {allowed}") from None
 
 
 def _build_split(split: Split | str) -> TextSplit:

@@ -30,6 +30,7 @@ from dragoman_client.results import (
     Translation,
     TranslationWarning,
     WarningKind,
+    WordLink,
 )
 
 _FINISH_REASONS = {
@@ -87,6 +88,14 @@ def read_translation(translation: WireTranslation, model: str, model_digest: str
         ),
         seed=translation.seed if translation.HasField("seed") else None,
         warnings=tuple(map(_read_warning, translation.warnings)),
+        word_links=tuple(
+            WordLink(
+                source=TextSpan(link.source.start, link.source.end) if link.HasField("source") else None,
+                target=TextSpan(link.target.start, link.target.end),
+                probability=link.probability,
+            )
+            for link in translation.word_links
+        ),
     )
 
 

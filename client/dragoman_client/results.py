@@ -67,6 +67,21 @@ class ScoredToken:
 
 
 @dataclass(frozen=True)
+class WordLink:
+    """A word of a translation and what it stands for; words are what white space bounds.
+
+    Attributes:
+        source: The source word; None where the target word stands for nothing there.
+        target: The word of the translation.
+        probability: Attention mass of the link, 0 to 1.
+    """
+
+    source: TextSpan | None
+    target: TextSpan
+    probability: float
+
+
+@dataclass(frozen=True)
 class Hypothesis:
     """One of several translations of a text.
 
@@ -145,6 +160,7 @@ class Translation:
         alternatives: The ``num_hypotheses`` best, best first, the first equal to this; empty where one was asked for.
         seed: What sampling used; None where nothing was sampled.
         warnings: Signs that it may be bad, in the order of the sentences.
+        word_links: Which word stands for which, of the translation's words in their order; empty unless asked for.
     """
 
     text: str
@@ -160,6 +176,7 @@ class Translation:
     alternatives: tuple[Hypothesis, ...] = ()
     seed: int | None = None
     warnings: tuple[TranslationWarning, ...] = ()
+    word_links: tuple[WordLink, ...] = ()
 
     def __str__(self) -> str:
         return self.text

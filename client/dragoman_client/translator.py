@@ -16,7 +16,7 @@ from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Me
 from dragoman_client.chunks import Chunk, send_chunks
 from dragoman_client.core import Core, read_health, read_health_error
 from dragoman_client.errors import DragomanError
-from dragoman_client.options import DecodingOptions, Split
+from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
 from dragoman_client.requests import (
     build_attention_request,
     build_batch_header,
@@ -80,6 +80,7 @@ class Translator:
         options: DecodingOptions | None = None,
         target_prefix: str | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> Translation: ...
@@ -95,6 +96,7 @@ class Translator:
         options: DecodingOptions | None = None,
         target_prefix: list[str] | tuple[str, ...] | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> list[Translation]: ...
@@ -109,6 +111,7 @@ class Translator:
         options: DecodingOptions | None = None,
         target_prefix: str | list[str] | tuple[str, ...] | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> Translation | list[Translation]:
@@ -124,6 +127,7 @@ class Translator:
             options: How to search; None takes the server's defaults.
             target_prefix: What the translation starts with; of a list, one for each text.
             include_tokens: Fills ``Translation.tokens``.
+            include_alignments: Fills ``Translation.word_links``; True by the model's own method, or name one.
             split: How a text is cut into sentences.
             timeout: Seconds for each call; None takes the translator's.
 
@@ -143,6 +147,7 @@ class Translator:
             options=options,
             target_prefixes=[target_prefix] if isinstance(target_prefix, str) else target_prefix,
             include_tokens=include_tokens,
+            include_alignments=include_alignments,
             split=split,
         )
 
@@ -167,6 +172,7 @@ class Translator:
         options: DecodingOptions | None = None,
         target_prefix: str | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         timeout: float | None = None,
     ) -> TranslationStream:
@@ -183,6 +189,7 @@ class Translator:
             options=options,
             target_prefix=target_prefix,
             include_tokens=include_tokens,
+            include_alignments=include_alignments,
             split=split,
         )
         call = self._core.begin(timeout)
@@ -199,6 +206,7 @@ class Translator:
         options: DecodingOptions | None = None,
         target_prefix: str | Iterable[str] | None = None,
         include_tokens: bool = False,
+        include_alignments: AlignmentMethod | str | bool = False,
         split: Split | str = Split.SENTENCES,
         ordered: bool = True,
         max_pending: int = DEFAULT_MAX_PENDING,
@@ -219,6 +227,7 @@ class Translator:
             options: How to search; None takes the server's defaults.
             target_prefix: What each translation starts with; or one for each text.
             include_tokens: Fills ``Translation.tokens``.
+            include_alignments: Fills ``Translation.word_links``; True by the model's own method, or name one.
             split: How a text is cut into sentences.
             ordered: Yields in the order of the texts; False yields as they finish.
             max_pending: Texts read whose results have not been yielded, at most.
@@ -239,6 +248,7 @@ class Translator:
             model=model,
             options=options,
             include_tokens=include_tokens,
+            include_alignments=include_alignments,
             split=split,
         )
         self._core.begin(timeout)  # refuses at once what it would refuse later

@@ -187,6 +187,16 @@ class ScriptedService(v1.TranslationServiceServicer):
             sentence_count=1,
             warnings=self.script.warnings,
         )
+        if (
+            request.output.include_alignments
+        ):  # each word stands for the one at its place, the first for nothing
+            places = [[m.span() for m in re.finditer(r"\S+", side)] for side in (text, result)]
+            for index, (source, target) in enumerate(zip(*places, strict=False)):
+                translation.word_links.add(
+                    source=v1.TextSpan(start=source[0], end=source[1]) if index else None,
+                    target=v1.TextSpan(start=target[0], end=target[1]),
+                    probability=0.5,
+                )
         if request.output.include_tokens:
             translation.tokens.add(
                 piece="▁" + result, log_probability=-0.25, span=v1.TextSpan(start=0, end=len(result))

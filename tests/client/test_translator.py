@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from dragoman import v1
 from dragoman_client import (
+    AlignmentMethod,
     AsyncTranslator,
     DeadlineExceededError,
     DecodingOptions,
@@ -24,6 +25,7 @@ from dragoman_client import (
     Translation,
     Translator,
     UnavailableError,
+    WordLink,
 )
 from tests.client.scripted_server import DIGEST, ScriptedServer, failure
 
@@ -67,6 +69,35 @@ def test_tokens_come_when_asked_for(server: ScriptedServer) -> None:
         ScoredToken("▁<Hi>", -0.25, TextSpan(0, 4)),
         ScoredToken("</s>", -0.125, None),
     )
+
+
+def test_word_links_come_when_asked_for_in_every_kind_of_call(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        translation = translator.translate("a bc", include_alignments=True)
+        with translator.stream("a bc", include_alignments="naive") as stream:
+            list(stream)
+        [result] = translator.translate_batch(["a bc"], include_alignments=AlignmentMethod.SHIFTED)
+
+    assert translation.word_links == (
+        WordLink(None, TextSpan(0, 2), 0.5),
+        WordLink(TextSpan(2, 4), TextSpan(3, 6), 0.5),
+    )
+    assert stream.result.word_links == result.unwrap().word_links == translation.word_links
+    outputs = [
+        server.script.requests[0].output,
+        server.script.stream_requests[0].output,
+        server.script.batch_calls[0][0].output,
+    ]
+    assert [output.include_alignments for output in outputs] == [True] * 3
+    assert [output.alignment_method for output in outputs] == [0, 1, 2]
+
+
+def test_a_method_that_there_is_not_is_refused(server: ScriptedServer) -> None:
+    with (
+        Translator(server.address) as translator,
+        pytest.raises(ValueError, match="'guess'; it must be True, False, 'naive' or 'shifted'"),
+    ):
+        translator.translate("a", include_alignments="guess")
 
 
 def test_long_list_comes_back_in_order_through_several_calls(server: ScriptedServer) -> None:

@@ -22,6 +22,7 @@ class Search(ModelChoice):
 
     options: DecodingOptions | None
     include_tokens: bool
+    include_alignments: str | bool
     split: str
 
 
@@ -29,6 +30,7 @@ _FLAGS = {
     "max_decoding_length": "--max-length",
     "min_decoding_length": "--min-length",
     "include_tokens": "--tokens",
+    "include_alignments": "--alignments",
 }
 
 

@@ -48,6 +48,7 @@ class Job:
         search: Arguments of each call.
         target_prefix: What each translation starts with.
         as_json: Writes objects instead of text.
+        with_links: Adds the word links to each translation.
         resume: Goes on with an interrupted job.
         max_outage_seconds: How long to wait for a server that went away.
     """
@@ -57,6 +58,7 @@ class Job:
     search: Search
     target_prefix: str | None
     as_json: bool
+    with_links: bool
     resume: bool
     max_outage_seconds: float
 
@@ -127,7 +129,7 @@ class _Run:
         self._job = job
         self._settings = settings
         self._source = source
-        self._printer = Printer(output, as_json=job.as_json, single_lines=True)
+        self._printer = Printer(output, as_json=job.as_json, single_lines=True, with_links=job.with_links)
         self._journal = journal
         self._num_done = num_done
         self._failed = Numbers()

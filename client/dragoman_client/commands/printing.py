@@ -7,6 +7,7 @@ from typing import BinaryIO
 import click
 
 from dragoman_client.commands.documents import as_document, print_json
+from dragoman_client.pharaoh import SEPARATOR, pharaoh
 from dragoman_client.results import FinishReason, ScoredToken, Translation, WarningKind
 
 MAX_NUMBERS_NAMED = 10
@@ -45,6 +46,7 @@ class Printer:
         stream: Takes UTF-8, whatever the locale is.
         as_json: Writes objects instead of text.
         single_lines: Each text is a line, and so must be its translation.
+        with_links: Writes the word links behind each translation.
         cut: The texts whose translations reached their length limit.
         suspect: For each kind of warning the texts whose translations have one.
     """
@@ -52,6 +54,7 @@ class Printer:
     stream: BinaryIO
     as_json: bool
     single_lines: bool
+    with_links: bool = False
     cut: Numbers = field(default_factory=Numbers)
     suspect: dict[WarningKind, Numbers] = field(default_factory=dict)
 
@@ -63,6 +66,8 @@ class Printer:
             text = translation.text
             if self.single_lines:
                 text = text.replace("\n", " ")  # a model that falls back to bytes can make any
+            if self.with_links:
+                text += SEPARATOR + pharaoh(source, translation)
             self.stream.write(text.encode() + b"\n")
             self.write_rest(translation)
         self.note(number, translation)

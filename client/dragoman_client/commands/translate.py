@@ -69,6 +69,11 @@ DEFAULT_MAX_OUTAGE_SECONDS = 60.0
     help="How a text is cut before translation.",
 )
 @option("--tokens", "include_tokens", is_flag=True, help="Show each target token with its probability.")
+@option(
+    "--alignments",
+    type=click.Choice(["auto", "naive", "shifted"]),
+    help="Add ' ||| ' and the numbers of linked words, from 0, as in 0-0 1-2; auto is the model's own method.",
+)
 @option("--json", "as_json", is_flag=True, help="Print one JSON object for each text, on a line.")
 @shared_options
 def translate(
@@ -85,6 +90,7 @@ def translate(
     target_prefix: str | None,
     split: str,
     include_tokens: bool,
+    alignments: str | None,
     as_json: bool,
     **decoding: Any,
 ) -> int:
@@ -99,6 +105,10 @@ def translate(
         raise click.UsageError("--resume goes with --input FILE and --output FILE, not with TEXT")
     if stream and not texts:
         raise click.UsageError("--stream goes with TEXT; lines are shown as they are translated anyway")
+    if stream and alignments and not as_json:
+        raise click.UsageError(
+            "--alignments stand behind a whole translation; leave --stream off, or add --json"
+        )
     if include_tokens and not (texts or as_json):
         raise click.UsageError("--tokens shows several lines for a text; with a file add --json")
     options = read_decoding_options(max_decoding_length=max_length, **decoding)
@@ -112,6 +122,7 @@ def translate(
         model=model,
         options=options,
         include_tokens=include_tokens,
+        include_alignments=alignments is not None if alignments in (None, "auto") else alignments,
         split=split,
     )
     if not texts:
@@ -121,14 +132,20 @@ def translate(
             search=search,
             target_prefix=target_prefix,
             as_json=as_json,
+            with_links=alignments is not None,
             resume=resume,
             max_outage_seconds=max_outage_seconds,
         )
         return translate_lines(job, shared())
     if stream is None:
-        stream = len(texts) == 1 and not as_json and output_path is None and is_terminal(sys.stdout)
+        stream = (
+            len(texts) == 1
+            and not (as_json or alignments)
+            and output_path is None
+            and is_terminal(sys.stdout)
+        )
     with _open_output(output_path) as output:
-        printer = Printer(output, as_json=as_json, single_lines=False)
+        printer = Printer(output, as_json=as_json, single_lines=False, with_links=alignments is not None)
         if stream:
             _stream_texts(texts, search, target_prefix, printer)
         else:

@@ -56,6 +56,35 @@ def test_line_end_that_a_model_makes_up_does_not_split_a_line(
     assert dragoman("translate", stdin=b"a\nb\n").lines == ["a more", "b more"]
 
 
+def test_links_stand_behind_each_translation_as_pairs_of_word_numbers(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--alignments", "auto", stdin=b"one two  three\n\nfour\n")
+
+    assert result.lines == ["<one two  three> ||| 1-1 2-2", " ||| ", "<four> ||| "]
+
+
+def test_links_stand_behind_each_text(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--alignments", "shifted", "one two", "three four")
+
+    assert result.lines == ["<one two> ||| 1-1", "<three four> ||| 1-1"]
+
+
+def test_links_as_json_have_spans(dragoman: Dragoman) -> None:
+    [line] = dragoman("translate", "--alignments", "naive", "--json", "one two").lines
+
+    assert json.loads(line)["word_links"][1] == {
+        "source": {"start": 4, "end": 7},
+        "target": {"start": 5, "end": 9},
+        "probability": 0.5,
+    }
+
+
+def test_links_of_a_translation_that_is_shown_while_it_grows_are_refused(dragoman: Dragoman) -> None:
+    result = dragoman("translate", "--alignments", "auto", "--stream", "one two")
+
+    assert result.exit_code == 2
+    assert "leave --stream off" in result.stderr
+
+
 def test_file_is_translated_into_a_file(dragoman: Dragoman, tmp_path: Path) -> None:
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_bytes(b"".join(b"line %d\n" % number for number in range(700)))
