@@ -85,6 +85,7 @@ def main(
         for variant in (variants or VARIANTS)
         for seed in range(1, (seeds if variant == DEFAULT else 1) + 1)
     ]
+    runs.sort(key=lambda run: run.seed)  # what is interrupted lacks a seed rather than a variant
     os.environ["OMP_NUM_THREADS"] = "1"  # for the runs, which inherit it
     torch.set_num_threads(1)
     prepare_vocabulary(runs[0])

@@ -6,6 +6,7 @@ from torch import nn
 
 from dragoman_model.attention import causal_mask, explicit_attention
 from dragoman_model.relative_attention import RelativeAttention
+from tests.model.memory import largest_tensor
 
 B, T, H, K = 3, 7, 2, 4
 
@@ -85,3 +86,11 @@ def test_there_are_vectors_for_the_offsets_that_occur(causal):
     attention(queries, keys, values, mask)[0].pow(2).sum().backward()
     assert len(attention.key_vectors) == (4 if causal else 7)
     assert (attention.key_vectors.grad.abs().amax(1) > 0).all()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_no_tensor_holds_a_vector_for_each_pair_of_positions(trained):
+    attention = RelativeAttention(3, 5, causal=False)
+    nn.init.normal_(attention.key_vectors)
+    heads, length = 2, 40
+    assert largest_tensor(attention, length, trained=trained) == heads * length * length  # the scores

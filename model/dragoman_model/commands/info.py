@@ -46,6 +46,8 @@ def info_command(model: str, as_json: bool) -> int:
         "weights": f"{size_bytes:,} bytes, SHA-256 {loaded.digest}",
         "shape": f"d_model {config.d_model}, d_ff {config.d_ff}, {config.num_heads} heads, "
         f"{config.num_encoder_layers} encoder + {config.num_decoder_layers} decoder layers, {config.norm}-norm",
+        "attention": f"{config.encoder_attention} in the encoder, {config.decoder_attention} in the decoder, "
+        f"{config.cross_attention} between them; {config.positions} positions",
         "vocabulary": f"{config.target_vocab_size:,} pieces"
         + (", shared" if config.shared_vocabulary else ""),
         "limits": f"{config.max_source_length} source and {config.max_target_length} target tokens a sentence",

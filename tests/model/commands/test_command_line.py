@@ -48,6 +48,7 @@ def test_info_says_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert f"{values['parameter_count']:,}" in shown
     assert "en to de" in shown
+    assert "full in the encoder, full in the decoder, dot between them; sinusoidal positions" in shown
 
 
 def test_translate_gives_a_line_for_each_line_whatever_it_holds(
