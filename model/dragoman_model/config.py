@@ -134,11 +134,11 @@ class ModelConfig:
         if not 0 < self.layer_norm_eps < 1:
             raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; it must be above 0 and below 1")
         has_window = "window" in (self.encoder_attention, self.decoder_attention)
-        if has_window != (self.attention_window > 0) or self.attention_window < 0:
-            raise ValueError(
-                f"attention_window is {self.attention_window}; it must be 1 or more where encoder_attention or "
-                "decoder_attention is 'window', and 0 where neither is"
-            )
+        _check_used("attention_window", self.attention_window, has_window, "a stack's attention is 'window'")
+        has_features = self.encoder_attention == "favor"
+        _check_used(
+            "attention_features", self.attention_features, has_features, "encoder_attention is 'favor'"
+        )
         if self.positions == "relative" and (self.encoder_attention, self.decoder_attention) != (
             "full",
             "full",
@@ -146,13 +146,6 @@ class ModelConfig:
             raise ValueError(
                 f"positions is 'relative', encoder_attention {self.encoder_attention!r} and decoder_attention "
                 f"{self.decoder_attention!r}; relative positions go with 'full' attention alone"
-            )
-        if (self.encoder_attention == "favor") != (
-            self.attention_features > 0
-        ) or self.attention_features < 0:
-            raise ValueError(
-                f"attention_features is {self.attention_features}; it must be 1 or more where encoder_attention is "
-                "'favor', and 0 where it isn't"
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
@@ -232,6 +225,12 @@ def _check_type(name: str, value: object, annotation: Any) -> None:
         kinds = (int, float) if annotation is float else (annotation,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and annotation is not bool):
             raise ValueError(f"{name} is {value!r}; it must be of type {annotation.__name__}")
+
+
+def _check_used(name: str, value: int, is_used: bool, where: str) -> None:
+    """Refuses a size that is missing where it is used, or there where it isn't."""
+    if not (1 <= value <= MAX_LENGTH if is_used else value == 0):
+        raise ValueError(f"{name} is {value}; it must be 1 to {MAX_LENGTH} where {where}, and 0 elsewhere")
 
 
 def _check_languages(pairs: object, tokens: object) -> None:

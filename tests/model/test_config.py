@@ -50,11 +50,11 @@ REFUSED = [
     ("encoder_attention", "near", "'full', 'window', 'favor'"),
     ("decoder_attention", "linear", "'full', 'window'"),
     ("cross_attention", "multiplicative", "'dot', 'additive'"),
-    ("attention_window", -1, "0 where neither is"),
-    ("attention_window", 5, "0 where neither is"),
+    ("attention_window", -1, "0 elsewhere"),
+    ("attention_window", 5, "0 elsewhere"),
     ("attention_window", 2.5, "type int"),
-    ("attention_features", -1, "0 where it isn't"),
-    ("attention_features", 8, "0 where it isn't"),
+    ("attention_features", -1, "0 elsewhere"),
+    ("attention_features", 8, "0 elsewhere"),
     ("dropout", 1.0, "below 1"),
     ("dropout", -0.1, "below 1"),
     ("dropout", float("nan"), "below 1"),
@@ -90,10 +90,18 @@ def test_an_odd_width_is_refused():
         ModelConfig(**MINIMAL, d_model=15, num_heads=3)
 
 
-@pytest.mark.parametrize("stack", ["encoder_attention", "decoder_attention"])
-def test_a_window_has_a_width(stack):
-    with pytest.raises(ValueError, match="attention_window is 0; it must be 1 or more"):
-        tiny_config(**{stack: "window"})
+@pytest.mark.parametrize(
+    ("stack", "mechanism", "size"),
+    [
+        ("encoder_attention", "window", "attention_window"),
+        ("decoder_attention", "window", "attention_window"),
+        ("encoder_attention", "favor", "attention_features"),
+    ],
+)
+@pytest.mark.parametrize("value", [0, -3, 10**12])
+def test_a_window_has_a_width_and_linear_attention_a_number_of_features(stack, mechanism, size, value):
+    with pytest.raises(ValueError, match=f"{size} is {value}; it must be 1 to 65536 where "):
+        tiny_config(**{stack: mechanism, size: value})
 
 
 @pytest.mark.parametrize(
@@ -112,11 +120,6 @@ def test_relative_positions_go_with_full_attention_alone(changes):
 def test_rotary_positions_need_heads_of_an_even_width():
     with pytest.raises(ValueError, match="odd width 3; rotary positions need pairs"):
         ModelConfig(**MINIMAL, d_model=12, num_heads=4, positions="rotary")
-
-
-def test_linear_attention_has_features():
-    with pytest.raises(ValueError, match="attention_features is 0; it must be 1 or more"):
-        tiny_config(encoder_attention="favor")
 
 
 def test_special_ids_lie_in_both_vocabularies():

@@ -241,6 +241,24 @@ def test_a_step_beyond_the_models_limit_is_refused():
             model.step(torch.tensor([5, 5, 5]), cache)
 
 
+@pytest.mark.parametrize(("window", "columns"), [(3, 16), (16, 16), (17, 32)])
+def test_a_window_keeps_serving_in_the_same_memory_however_long_it_writes(window, columns):
+    transformer = make_transformer(decoder_attention="window", attention_window=window)
+    model = InferenceModel(transformer)
+    src_ids, src_mask = make_sources(transformer)
+    tgt_ids = make_targets(transformer, length=100)
+    with torch.no_grad():
+        expected = transformer.decode(tgt_ids, transformer.encode(src_ids, src_mask), src_mask)
+        cache = prefill(model, src_ids, src_mask)
+        actual, sizes = [], []
+        for t in range(100):
+            actual.append(model.step(tgt_ids[:, t], cache))
+            sizes.append(cache.rows.size_bytes)
+    assert_logits_close(torch.stack(actual, dim=1), expected)
+    assert len(set(sizes[window:])) == 1
+    assert cache.rows.num_columns == columns
+
+
 def test_the_longest_source_and_target_have_positions():
     transformer = make_transformer(max_target_length=11, max_source_length=7)
     model = InferenceModel(transformer)
