@@ -51,6 +51,7 @@ class RunningBatch:
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
         self._spare_caches: dict[int, DecoderCache] = {}  # by width, empty, last used last
+        self._logits: Tensor | None = None  # of the last step, whose memory the next takes
 
     @property
     def kernels(self) -> str:
@@ -86,6 +87,7 @@ class RunningBatch:
         """Forgets every row, as after a failed run."""
         self._groups = {}
         self._spare_caches = {}
+        self._logits = None
 
     def _prefill(self, sequences: SequenceOf[Sequence], failed: list[FailedSentence]) -> PhaseStats:
         started = time.perf_counter()
@@ -133,7 +135,8 @@ class RunningBatch:
         last_ids = groups[0].last_ids if len(groups) == 1 else torch.cat([group.last_ids for group in groups])
         for group in groups:
             group.mark_idle()
-        logits = self._model.step(last_ids, *(group.cache for group in groups))  # (B, V)
+        logits = self._model.step(last_ids, *(group.cache for group in groups), out=self._logits)  # (B, V)
+        self._logits = logits
         finished = []
         for group, rows in zip(groups, logits.split(sizes), strict=True):
             group.advance(rows)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from dragoman_model.noise import SentenceNoise
 from dragoman_model.plan import FinishedSentence, FinishReason, Hypothesis, Sequence
@@ -96,27 +96,9 @@ class RowSearch:
         return FinishedSentence(self.sequence.id, tuple(hypotheses))
 
 
-class Live(NamedTuple):
-    """A hypothesis that goes on: what it has written, and what that has come to.
-
-    Attributes:
-        token_ids: Its tokens.
-        log_probabilities: Of each, under the unmodified model.
-        rank_sum: Sum of what each adds to its rank: the same, but for a repetition penalty.
-    """
-
-    token_ids: tuple[int, ...] = ()
-    log_probabilities: tuple[float, ...] = ()
-    rank_sum: float = 0.0
-
-
-class Candidate(NamedTuple):
-    """A token that continues the hypothesis in row ``parent``."""
-
-    parent: int
-    token_id: int
-    rank_log_probability: float
-    log_probability: float
+# What a hypothesis has written, from its last token back: what it wrote before, the token, and its log-probability under the
+# unmodified model. A child adds a link to its parent's and copies nothing.
+_Written: TypeAlias = "tuple[_Written, int, float] | None"
 
 
 class BeamSearch:
@@ -130,20 +112,28 @@ class BeamSearch:
     Attributes:
         sequence: What is searched for.
         is_done: No live hypothesis can still enter the best ``num_hypotheses``, or none lives.
-        live: The hypothesis in each row; None where there is none.
+        sums: What the live hypothesis in each row has come to; −∞ where there is none.
+        last_ids: The token that each row reads next; any where there is no hypothesis.
     """
 
     def __init__(self, sequence: Sequence, eos_id: int) -> None:
+        options = sequence.options
         self.sequence = sequence
         self.is_done = False
-        self.live: list[Live | None] = [Live(), *[None] * (sequence.options.beam_size - 1)]
+        self.sums: list[float] = [0.0, *[-math.inf] * (options.beam_size - 1)]
+        self.last_ids: list[int] = [0] * options.beam_size
+        self._written: list[_Written] = [None] * options.beam_size
         self._eos_id = eos_id
         self._num_steps = 0
         self._finished: list[tuple[float, Hypothesis]] = []  # with the negated rank, best first
+        # The sum only falls. With α ≥ 0 the greatest length makes most of what is left of it, with α < 0 the next.
+        self._most = (
+            float(sequence.max_length**options.length_penalty) if options.length_penalty >= 0 else None
+        )
 
     def written(self) -> list[SequenceOf[int]]:
         """Returns what the hypothesis in each row has written; nothing where there is none."""
-        return [() if live is None else live.token_ids for live in self.live]
+        return [_unlinked(written)[0] for written in self._written]
 
     def stable(self) -> SequenceOf[int]:
         """Returns the tokens that the best translation is sure to start with.
@@ -152,38 +142,49 @@ class BeamSearch:
         come before that one any more.
         """
         best = [hypothesis.token_ids for _, hypothesis in self._finished[:1]]
-        return common_start([*best, *(live.token_ids for live in self.live if live is not None)])
+        live = zip(self._written, self.sums)
+        return common_start([*best, *(_unlinked(written)[0] for written, sum_ in live if sum_ != -math.inf)])
 
-    def sums(self) -> list[float]:
-        """Returns what the hypothesis in each row has come to; −∞ where there is none."""
-        return [-math.inf if live is None else live.rank_sum for live in self.live]
+    def advance(
+        self,
+        parents: SequenceOf[int],
+        token_ids: SequenceOf[int],
+        ranks: SequenceOf[float],
+        log_probabilities: SequenceOf[float],
+    ) -> list[tuple[int, int]]:
+        """Takes a step's candidates, best first: each a token that continues the hypothesis in a parent's row.
 
-    def last_ids(self) -> list[int]:
-        """Returns the token that each row reads next; any where there is no hypothesis."""
-        return [0 if live is None else live.token_ids[-1] for live in self.live]
-
-    def advance(self, candidates: Iterable[Candidate]) -> list[tuple[int, int]]:
-        """Takes a step's candidates, best first.
+        Args:
+            parents: Rows.
+            token_ids: Tokens.
+            ranks: What each adds to its parent's sum; −∞ where a candidate may not be.
+            log_probabilities: Under the unmodified model.
 
         Returns:
             (parent's row, row) for each row whose hypothesis continues another row's. A child takes its parent's row where
             it can, so that little has to be moved.
         """
         self._num_steps += 1
-        children: list[tuple[int, Live]] = []
-        for candidate in candidates:
-            if candidate.rank_log_probability == -math.inf:
-                continue
-            if candidate.token_id == self._eos_id:
-                self._finish(self._extend(candidate), FinishReason.EOS)
-            elif len(children) < len(self.live):
-                children.append((candidate.parent, self._extend(candidate)))
+        before, sums, eos_id, room = self._written, self.sums, self._eos_id, len(self.sums)
+        children: list[tuple[int, float, int, float]] = []  # the parent, and what becomes of it
+        for parent, token_id, rank, log_probability in zip(parents, token_ids, ranks, log_probabilities):
+            if rank == -math.inf:  # nothing behind it may be either
+                break
+            if token_id == eos_id:
+                ended = before[parent], token_id, log_probability
+                self._finish(ended, sums[parent] + rank, FinishReason.EOS)
+            elif room:
+                room -= 1
+                children.append((parent, sums[parent] + rank, token_id, log_probability))
         if self._num_steps >= self.sequence.max_length:
-            for _, child in children:
-                self._finish(child, FinishReason.LENGTH)
+            for parent, total, token_id, log_probability in children:
+                self._finish((before[parent], token_id, log_probability), total, FinishReason.LENGTH)
             children = []
-        # What can't enter any more ranks behind all that can, and so do its continuations: without it these go on as they would.
-        children = [(parent, child) for parent, child in children if self._can_enter(child)]
+        if len(self._finished) == self.sequence.options.num_hypotheses:
+            # What can't enter any more ranks behind all that can, and so do its continuations: without it these go on as they would.
+            least = -self._finished[-1][0]
+            most = self._most or (self._num_steps + 1) ** self.sequence.options.length_penalty
+            children = [child for child in children if child[1] / most > least]
         self.is_done = not children
         return self._place(children)
 
@@ -191,47 +192,49 @@ class BeamSearch:
         """Returns the best translations that ended, best first."""
         return FinishedSentence(self.sequence.id, tuple(hypothesis for _, hypothesis in self._finished))
 
-    def _extend(self, candidate: Candidate) -> Live:
-        parent = self.live[candidate.parent]
-        assert parent is not None
-        return Live(
-            (*parent.token_ids, candidate.token_id),
-            (*parent.log_probabilities, candidate.log_probability),
-            parent.rank_sum + candidate.rank_log_probability,
-        )
-
-    def _finish(self, live: Live, reason: FinishReason) -> None:
+    def _finish(self, written: _Written, total: float, reason: FinishReason) -> None:
         options = self.sequence.options
-        rank = normalized(live.rank_sum, len(live.token_ids), options.length_penalty)
-        hypothesis = Hypothesis(live.token_ids, live.log_probabilities, reason)
+        rank = normalized(total, self._num_steps, options.length_penalty)
+        if len(self._finished) == options.num_hypotheses and -rank >= self._finished[-1][0]:
+            return
+        hypothesis = Hypothesis(*_unlinked(written), reason)
         bisect.insort(self._finished, (-rank, hypothesis), key=lambda entry: entry[0])
         del self._finished[options.num_hypotheses :]
 
-    def _can_enter(self, live: Live) -> bool:
-        """Returns whether a live hypothesis can still come to stand among the best ``num_hypotheses``."""
-        options = self.sequence.options
-        if len(self._finished) < options.num_hypotheses:
-            return True
-        alpha = options.length_penalty
-        # The sum only falls. With α ≥ 0 the greatest length makes most of what is left of it, with α < 0 the next.
-        length = self.sequence.max_length if alpha >= 0 else self._num_steps + 1
-        return normalized(live.rank_sum, length, alpha) > -self._finished[-1][0]
-
-    def _place(self, children: list[tuple[int, Live]]) -> list[tuple[int, int]]:
-        rows: list[Live | None] = [None] * len(self.live)
-        homeless = []
-        for parent, child in children:
-            if rows[parent] is None:
-                rows[parent] = child
-            else:
-                homeless.append((parent, child))
-        free = [row for row, live in enumerate(rows) if live is None]
-        moves = []
-        for row, (parent, child) in zip(free, homeless, strict=False):
-            rows[row] = child
+    def _place(self, children: list[tuple[int, float, int, float]]) -> list[tuple[int, int]]:
+        """Gives each child its parent's row, or a free one; returns the latter's (parent's row, row)."""
+        width, before = len(self.sums), self._written
+        self.sums = sums = [-math.inf] * width
+        self.last_ids = last_ids = [0] * width
+        written: list[_Written] = [None] * width
+        self._written = written
+        moves, homeless = [], []
+        for child in children:
+            row, total, token_id, log_probability = child
+            if written[row] is not None:
+                homeless.append(child)
+                continue
+            sums[row], last_ids[row] = total, token_id
+            written[row] = before[row], token_id, log_probability
+        row = 0
+        for parent, total, token_id, log_probability in homeless:
+            while written[row] is not None:
+                row += 1
+            sums[row], last_ids[row] = total, token_id
+            written[row] = before[parent], token_id, log_probability
             moves.append((parent, row))
-        self.live = rows
         return moves
+
+
+def _unlinked(written: _Written) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Returns tokens and their log-probabilities, from the first on."""
+    token_ids: list[int] = []
+    log_probabilities: list[float] = []
+    while written is not None:
+        written, token_id, log_probability = written
+        token_ids.append(token_id)
+        log_probabilities.append(log_probability)
+    return tuple(reversed(token_ids)), tuple(reversed(log_probabilities))
 
 
 def normalized(total: float, length: int, alpha: float) -> float:

@@ -9,7 +9,7 @@ width, L layers. Columns are steps or source positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -45,9 +45,6 @@ class KeyValueCache:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Starts without rows."""
-        # Copies rows, (cache, sources, targets), in the buffer alone; None lets PyTorch's operators do it. The cache is handed
-        # over and not held, since what holds itself leaves its memory late.
-        self.copy_slots: Callable[[KeyValueCache, Sequence[int], Sequence[int]], None] | None = None
         self.lengths: list[int] = []
         self.window = window
         # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
@@ -164,18 +161,16 @@ class KeyValueCache:
         """Overwrites rows ``targets`` with what rows ``sources`` held before the call."""
         if not sources:
             return
-        if self.copy_slots and set(sources).isdisjoint(targets):
-            self.copy_slots(self, sources, targets)
-            for source, target in zip(sources, targets, strict=True):  # two or three most often
-                self._mask[target] = self._mask[source]
-        else:
-            from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=self._buffer.device)
-            held = self._buffer[..., : self._num_columns, :]
-            held.index_copy_(2, to_rows, held.index_select(2, from_rows))
-            self._mask.index_copy_(0, to_rows, self._mask.index_select(0, from_rows))
-        moved = [self.lengths[source] for source in sources]
-        for target, length in zip(targets, moved, strict=True):
-            self.lengths[target] = length
+        device = self._buffer.device
+        from_rows, to_rows = torch.tensor([list(sources), list(targets)], device=device)
+        held = self._buffer[..., : self._num_columns, :]
+        held.index_copy_(2, to_rows, held.index_select(2, from_rows))
+        self._mask.index_copy_(0, to_rows, self._mask.index_select(0, from_rows))
+        self._copy_lengths(sources, targets)
+
+    def branch(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Has rows ``targets`` go on from what rows ``sources`` of the same sentences held before the call."""
+        self.copy_rows(sources, targets)
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only ``rows``, in the new order; each that stays in its slot costs nothing."""
@@ -192,17 +187,27 @@ class KeyValueCache:
             self._resize(rows_left, columns_left)
         self._views = None
 
+    def _copy_lengths(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        moved = [self.lengths[source] for source in sources]
+        for target, length in zip(targets, moved, strict=True):
+            self.lengths[target] = length
+
     def _columns_for(self, length: int) -> int:
         return _whole_blocks(length if self.window is None else min(length, self.window))
 
     def _resize(self, rows: int, columns: int) -> None:
         num_layers, _, old_rows, num_heads, old_columns, head_width = self._buffer.shape
-        buffer = self._buffer.new_zeros((num_layers, 2, rows, num_heads, columns, head_width))
+        buffer = self._new_buffer((num_layers, 2, rows, num_heads, columns, head_width))
         mask = self._mask.new_full((rows, columns), -torch.inf)
-        kept_rows, kept_columns = min(rows, old_rows), min(columns, old_columns)
+        # What is used and no more: the rest has never been touched, and costs nothing as long as it isn't.
+        kept_rows = min(rows, old_rows, self.num_rows)
+        kept_columns = min(columns, old_columns, self._columns_for(max(self.lengths, default=0)))
         buffer[:, :, :kept_rows, :, :kept_columns] = self._buffer[:, :, :kept_rows, :, :kept_columns]
         mask[:kept_rows, :kept_columns] = self._mask[:kept_rows, :kept_columns]
         self._buffer, self._mask, self._views = buffer, mask, None
+
+    def _new_buffer(self, shape: tuple[int, ...]) -> Tensor:
+        return self._buffer.new_zeros(shape)
 
     def _current_views(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
         if self._views is None or self._views[1].size(-1) != self._num_columns:
@@ -280,9 +285,9 @@ class DecoderCache:
         """Counts the step whose keys and values every layer has written."""
         self.rows.lengths = [length + 1 for length in self.rows.lengths]
 
-    def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Overwrites rows ``targets`` with what rows ``sources``, at the same step, held before the call."""
-        self.rows.copy_rows(sources, targets)
+    def branch(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Has rows ``targets`` go on from what rows ``sources`` of the same sentences held before the call."""
+        self.rows.branch(sources, targets)
 
     def select(self, sentences: Sequence[int]) -> None:
         """Keeps only ``sentences``, indices in the new order, with all their rows."""

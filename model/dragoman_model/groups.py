@@ -5,6 +5,7 @@ Shapes: N sentences, W rows of each, R rows (N × W), V vocabulary.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
@@ -13,7 +14,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from dragoman_model.beams import BeamSearch, Candidate, RowSearch
+from dragoman_model.beams import BeamSearch, RowSearch
 from dragoman_model.cache import DecoderCache, least_moves
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
 from dragoman_model.inference import EncodedSources, InferenceModel
@@ -193,37 +194,35 @@ class BeamGroup(Group[BeamSearch]):
         self.cache.idle = frozenset(
             index * width + row
             for index, search in enumerate(self.searches)
-            for row, live in enumerate(search.live)
-            if live is None
+            for row, total in enumerate(search.sums)
+            if total == -math.inf
         )
 
     def advance(self, logits: Tensor) -> None:
         """Chooses each sentence's next hypotheses from its rows' logits, (R, V)."""
-        device = logits.device
-        sums = torch.tensor([search.sums() for search in self.searches], device=device)
+        device, width = logits.device, self.cache.width
+        sums = torch.tensor([search.sums for search in self.searches], device=device)
         parents, tokens, ranks, log_probs = self._model.expand(
-            logits.float(), self._constraints(), sums, 2 * self.cache.width
+            logits.float(), self._constraints(), sums, 2 * width
         )
+        rank_lists = ranks.tolist()
         candidates = zip(
-            parents.long().tolist(), tokens.long().tolist(), ranks.tolist(), log_probs.tolist(), strict=True
-        )
-        moves: list[tuple[int, int]] = []
+            parents.tolist(), tokens.tolist(), rank_lists, rank_lists if log_probs is ranks else log_probs.tolist(),
+            strict=True,
+        )  # fmt: skip
+        sources: list[int] = []
+        targets: list[int] = []
         for index, (search, columns) in enumerate(zip(self.searches, candidates, strict=True)):
-            first_row = index * self.cache.width
             try:
-                moved = search.advance(map(Candidate._make, zip(*columns, strict=True)))
+                moves = search.advance(*columns)
             except Exception as error:
                 self._give_up(search, error)
                 continue
-            moves += [(first_row + source, first_row + target) for source, target in moved]
-        if moves:
-            self.cache.copy_rows([source for source, _ in moves], [target for _, target in moves])
-        ended = [0] * self.cache.width  # of no use: these rows are about to leave
+            for source, target in moves:
+                sources.append(index * width + source)
+                targets.append(index * width + target)
+        if sources:
+            self.cache.branch(sources, targets)
         self.last_ids = torch.tensor(
-            [
-                token_id
-                for search in self.searches
-                for token_id in (ended if search.is_done else search.last_ids())
-            ],
-            device=device,
+            [token_id for search in self.searches for token_id in search.last_ids], device=device
         )

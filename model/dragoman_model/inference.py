@@ -229,7 +229,7 @@ class InferenceModel:
         """Encodes sources and returns a cache of all of them, in order, at step 0."""
         return self.start(self.encode(sources), range(len(sources)), width)
 
-    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
+    def step(self, token_ids: Tensor, *caches: DecoderCache, out: Tensor | None = None) -> Tensor:
         """Returns the logits of each row's next token, (R, V), and counts the step in the caches.
 
         All rows go through the linear maps together; attention runs cache by cache.
@@ -237,6 +237,7 @@ class InferenceModel:
         Args:
             token_ids: The token each row reads: the start token at step 0, then what it wrote last, (R,).
             caches: One or more, each with sentences of one width; their rows, one cache after the other, are the R rows.
+            out: Earlier logits, of any rows, that nobody needs any more: these may take their memory.
 
         Raises:
             CacheFullError: A row has taken the model's ``max_target_length`` steps.
@@ -287,8 +288,14 @@ class InferenceModel:
     def expand(
         self, logits: Tensor, constraints: Sequence[Constraint], sums: Tensor, count: int
     ) -> tuple[Tensor, ...]:
-        """Returns each sentence's best continuations, as `search.expand` does."""
-        return expand(logits, constraints, sums, count, self.config.eos_id, self.log_softmax).unbind(0)
+        """Returns each sentence's best continuations, as `search.expand` does.
+
+        Parents and token ids are int64, ranks and log-probabilities float64.
+        """
+        parents, tokens, ranks, log_probs = expand(
+            logits, constraints, sums, count, self.config.eos_id, self.log_softmax
+        )
+        return parents.long(), tokens.long(), ranks, log_probs
 
     def _positions_of(self, steps: Sequence[int]) -> Tensor:
         """Returns the position of each row's next token, (R, D), given the steps behind it."""

@@ -8,7 +8,7 @@ import torch
 from benchmarks import textbook
 
 from dragoman_model.batch import RunningBatch
-from dragoman_model.beams import BeamSearch, Candidate, normalized
+from dragoman_model.beams import BeamSearch, normalized
 from dragoman_model.config import MAX_LENGTH as LONGEST
 from dragoman_model.options import MAX_LENGTH_PENALTY, DecodingOptions
 from dragoman_model.plan import FinishReason, Plan, Sequence
@@ -243,9 +243,8 @@ def test_a_child_takes_its_parents_row_where_it_can():
     )
 
     def advance(*children):
-        return search.advance(
-            Candidate(parent, token, -index, -index) for index, (parent, token) in enumerate(children)
-        )
+        ranks = [-float(index) for index in range(len(children))]
+        return search.advance(*zip(*children), ranks, ranks)
 
     assert advance((0, 5), (0, 6), (0, 7)) == [(0, 1), (0, 2)]
     assert advance((2, 8), (1, 9), (0, 10)) == []

@@ -232,7 +232,7 @@ def test_copied_rows_go_on_from_what_the_source_held_before():
     cache = make_cache(lengths=(4, 2), width=2)
     take_step(cache, 1)
     take_step(cache, 2)
-    cache.copy_rows([0, 1], [1, 0])  # at once: they trade places
+    cache.branch([0, 1], [1, 0])  # at once: they trade places
     assert take_step(cache, 3) == [[101, 201, 300], [100, 200, 301], [102, 202, 302], [103, 203, 303]]
 
 
@@ -293,7 +293,7 @@ def test_rows_at_other_steps_go_round_a_window_each_by_itself():
     cache.concatenate(late)
     held = take_step(cache, 8)
     assert [sorted(marks) for marks in held] == [written(0, 4, 5, 8), written(1, 4, 5, 8), [700, 802]]
-    cache.copy_rows([1], [0])
+    cache.branch([1], [0])
     cache.select([2, 0])
     held = take_step(cache, 9)
     assert [sorted(marks) for marks in held] == [[700, 802, 900], [501, 801, 901]]

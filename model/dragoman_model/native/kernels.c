@@ -133,6 +133,13 @@ static float largest_of(const float *x, int64_t count) {
     return largest;
 }
 
+static float sum_of(vfloat x) {
+    float sum = 0, lanes[LANES];
+    VI(storeu_ps)(lanes, x);
+    for (int lane = 0; lane < LANES; lane++) sum += lanes[lane];
+    return sum;
+}
+
 /* The largest absolute value of a row, whose length fills vectors. */
 static float size_of(const float *x, int64_t count) {
     float largest = 0, lanes[LANES];
@@ -161,7 +168,7 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
 #define UNROLL _Pragma("GCC unroll 8") /* the sums must stay in registers */
 #define TILE(M, B)                                                                                        \
     static inline void tile_##M##_##B(const Map *map, const uint8_t *q, const float *steps, int64_t block, \
-                                      int relu, const float *add, float *out) {                            \
+                                      int relu, const float *add, const int64_t *places, float *out) {                            \
         const int64_t inputs = map->inputs, outputs = map->outputs;                                        \
         const int8_t *weight = map->weight + block * inputs * LANES;                                       \
         vint sum[M][B];                                                                                    \
@@ -177,7 +184,8 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
                 UNROLL for (int b = 0; b < B; b++) dot(sum[m][b], a, w[b]);                           \
             }                                                                                              \
         }                                                                                                  \
-        UNROLL for (int m = 0; m < M; m++)                                                                        \
+        UNROLL for (int m = 0; m < M; m++) {                                                                        \
+            float *result = out + (places ? places[m] : m) * outputs;                                  \
             UNROLL for (int b = 0; b < B; b++) {                                                                  \
                 const int64_t n = (block + b) * LANES;                                                     \
                 vint centred = VI(sub_epi32)(sum[m][b], load_bytes(map->sums + n));                        \
@@ -185,8 +193,9 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
                 vfloat y = VI(fmadd_ps)(to_float(centred), scale, VI(loadu_ps)(map->bias + n));  \
                 if (relu) y = VI(max_ps)(y, VI(setzero_ps)());                                             \
                 if (add) y = VI(add_ps)(y, VI(loadu_ps)(add + m * outputs + n));                           \
-                VI(storeu_ps)(out + m * outputs + n, y);                                                   \
+                VI(storeu_ps)(result + n, y);                                                   \
             }                                                                                              \
+        }                                                                                              \
     }
 #if LANES == 16
 #define MANY 6
@@ -195,12 +204,12 @@ TILE(6, 4) TILE(5, 4) TILE(4, 4) TILE(3, 4) TILE(2, 4) TILE(1, 4)
 TILE(6, 1) TILE(5, 1) TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
 #define CHOOSE(B)                                                                                   \
     switch (count) {                                                                                \
-    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    default: tile_1_##B(map, rows, steps + r, block, relu, added, result);                          \
+    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);                          \
     }
 #else
 #define MANY 4
@@ -209,16 +218,16 @@ TILE(4, 2) TILE(3, 2) TILE(2, 2) TILE(1, 2)
 TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
 #define CHOOSE(B)                                                                                   \
     switch (count) {                                                                                \
-    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, result); break;                    \
-    default: tile_1_##B(map, rows, steps + r, block, relu, added, result);                          \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);                          \
     }
 #endif
 
-/* out = relu?(map(x)) + add?, for R rows; scratch holds R * K bytes and R floats, aligned. */
-static void apply(const Map *map, const float *x, int64_t rows_count, int relu, const float *add, float *out,
-                  void *scratch) {
+/* out = relu?(map(x)) + add?, for R rows, each at its place, (R), if they have any; scratch holds R * K bytes and R floats, aligned. */
+static void apply(const Map *map, const float *x, int64_t rows_count, int relu, const float *add, const int64_t *places,
+                  float *out, void *scratch) {
     float *steps = scratch;
     uint8_t *q = (uint8_t *)(steps + rows_count);
     for (int64_t r = 0; r < rows_count; r++) steps[r] = quantize(x + r * map->inputs, map->inputs, q + r * map->inputs);
@@ -229,7 +238,8 @@ static void apply(const Map *map, const float *x, int64_t rows_count, int relu, 
             const int64_t count = rows_count - r < MANY ? rows_count - r : MANY;
             const uint8_t *rows = q + r * map->inputs;
             const float *added = add ? add + r * map->outputs : 0;
-            float *result = out + r * map->outputs;
+            const int64_t *to = places ? places + r : 0;
+            float *result = places ? out : out + r * map->outputs;
             if (wide) {
 #if LANES == 16
                 CHOOSE(4)
@@ -275,12 +285,82 @@ static inline float exp_of(float x) {
     return p * power.f;
 }
 
-/* Attention of one query over so many columns; 1 / sqrt(W) is in the queries' weights. */
+/* The sums of LANES vectors, one in each lane. */
+static inline vfloat sum_each(vfloat *p) {
+#define FOLD(low, high, a, b) VI(add_ps)(low(a, b), high(a, b))
+#define LOW_PAIRS(a, b) VI(castpd_ps)(VI(unpacklo_pd)(VI(castps_pd)(a), VI(castps_pd)(b)))
+#define HIGH_PAIRS(a, b) VI(castpd_ps)(VI(unpackhi_pd)(VI(castps_pd)(a), VI(castps_pd)(b)))
+    UNROLL for (int i = 0; i < LANES / 2; i++) p[i] = FOLD(VI(unpacklo_ps), VI(unpackhi_ps), p[2 * i], p[2 * i + 1]);
+    UNROLL for (int i = 0; i < LANES / 4; i++) p[i] = FOLD(LOW_PAIRS, HIGH_PAIRS, p[2 * i], p[2 * i + 1]);
+#if LANES == 16
+#define EVEN(a, b) _mm512_shuffle_f32x4(a, b, 0x88)
+#define ODD(a, b) _mm512_shuffle_f32x4(a, b, 0xdd)
+    const vfloat left = FOLD(EVEN, ODD, p[0], p[1]), right = FOLD(EVEN, ODD, p[2], p[3]);
+    return FOLD(EVEN, ODD, left, right);
+#else
+#define EVEN(a, b) _mm256_permute2f128_ps(a, b, 0x20)
+#define ODD(a, b) _mm256_permute2f128_ps(a, b, 0x31)
+    return FOLD(EVEN, ODD, p[0], p[1]);
+#endif
+}
+
+/* Attention as `attend`'s, of a head that is V vectors wide; there is room for whole vectors of weights. */
+#define ATTEND(V)                                                                                                       \
+    ONE_COPY static void attend_##V(const float *query, const float *keys, const float *values, int64_t columns,        \
+                                    const int32_t *places, float *weights, float *out) {                                \
+        const int64_t padded = (columns + LANES - 1) / LANES * LANES, last = columns - 1;                               \
+        vfloat q[V], total = VI(setzero_ps)(), even[V], odd[V];                                                         \
+        UNROLL for (int v = 0; v < V; v++) {                                                                            \
+            q[v] = VI(loadu_ps)(query + v * LANES);                                                                     \
+            even[v] = odd[v] = VI(setzero_ps)();                                                                        \
+        }                                                                                                               \
+        for (int64_t c = 0; c < padded; c += LANES) {                                                                   \
+            vfloat products[LANES];                                                                                     \
+            for (int lane = 0; lane < LANES; lane++) {                                                                  \
+                const float *key = keys + places[c + lane < last ? c + lane : last];                                    \
+                vfloat product = VI(mul_ps)(q[0], VI(loadu_ps)(key));                                                   \
+                UNROLL for (int v = 1; v < V; v++)                                                                      \
+                    product = VI(fmadd_ps)(q[v], VI(loadu_ps)(key + v * LANES), product);                               \
+                products[lane] = product;                                                                               \
+            }                                                                                                           \
+            VI(storeu_ps)(weights + c, sum_each(products));                                                             \
+        }                                                                                                               \
+        for (int64_t c = columns; c < padded; c++) weights[c] = -INFINITY;                                              \
+        const float largest = largest_of(weights, padded);                                                              \
+        for (int64_t c = 0; c < padded; c++) weights[c] = exp_of(weights[c] - largest);                                 \
+        for (int64_t c = columns; c < padded; c++) weights[c] = 0;                                                      \
+        for (int64_t c = 0; c < padded; c += LANES) total = VI(add_ps)(total, VI(loadu_ps)(weights + c));               \
+        int64_t c = 0;                                                                                                  \
+        for (; c + 1 < columns; c += 2) { /* two sums, so that an addition need not wait for the one before */          \
+            const vfloat weight = VI(set1_ps)(weights[c]), next = VI(set1_ps)(weights[c + 1]);                          \
+            const float *value = values + places[c];                                                                    \
+            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, VI(loadu_ps)(value + v * LANES), even[v]);  \
+            value = values + places[c + 1];                                                                             \
+            UNROLL for (int v = 0; v < V; v++) odd[v] = VI(fmadd_ps)(next, VI(loadu_ps)(value + v * LANES), odd[v]);      \
+        }                                                                                                               \
+        if (c < columns) {                                                                                              \
+            const vfloat weight = VI(set1_ps)(weights[c]);                                                              \
+            const float *value = values + places[c];                                                                    \
+            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, VI(loadu_ps)(value + v * LANES), even[v]);  \
+        }                                                                                                               \
+        const vfloat factor = VI(set1_ps)(1.0f / sum_of(total));                                                        \
+        UNROLL for (int v = 0; v < V; v++)                                                                              \
+            VI(storeu_ps)(out + v * LANES, VI(mul_ps)(VI(add_ps)(even[v], odd[v]), factor));                            \
+    }
+ATTEND(1) ATTEND(2) ATTEND(4) ATTEND(8)
+
+/* Attention of one query over so many columns, whose keys and values stand at places; 1 / sqrt(W) is in the queries' weights. */
 ONE_COPY static void attend(const float *query, const float *keys, const float *values, int64_t columns, int64_t width,
-                   int64_t stride, float *weights, float *out) {
+                            const int32_t *places, float *weights, float *out) {
+    switch (width) {
+    case LANES: attend_1(query, keys, values, columns, places, weights, out); return;
+    case 2 * LANES: attend_2(query, keys, values, columns, places, weights, out); return;
+    case 4 * LANES: attend_4(query, keys, values, columns, places, weights, out); return;
+    case 8 * LANES: attend_8(query, keys, values, columns, places, weights, out); return;
+    }
     float total = 0;
     for (int64_t c = 0; c < columns; c++) {
-        const float *key = keys + c * stride;
+        const float *key = keys + places[c];
         float score = 0;
         for (int64_t w = 0; w < width; w++) score += query[w] * key[w];
         weights[c] = score;
@@ -290,7 +370,7 @@ ONE_COPY static void attend(const float *query, const float *keys, const float *
     for (int64_t c = 0; c < columns; c++) total += weights[c];
     for (int64_t w = 0; w < width; w++) out[w] = 0;
     for (int64_t c = 0; c < columns; c++) {
-        const float *value = values + c * stride, weight = weights[c] / total;
+        const float *value = values + places[c], weight = weights[c] / total;
         for (int64_t w = 0; w < width; w++) out[w] = fmaf(weight, value[w], out[w]);
     }
 }
@@ -302,7 +382,7 @@ static float *aligned(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintp
 
 /* Floats that a call needs beside what it is given. */
 int64_t scratch_floats(int64_t rows, int64_t width, int64_t inner, int64_t columns) {
-    return rows * (5 * width + inner + most(width, inner) / 4 + 2) + columns + 128;
+    return rows * (5 * width + inner + most(width, inner) / 4 + 2) + (rows + 2) * columns + LANES + 128;
 }
 
 /* What a row reads: its token's embedding, scaled, and its position. */
@@ -328,41 +408,44 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
     float *weights = aligned(hidden + tokens * inner);
     int64_t longest = 0;
     for (int64_t s = 0; s < num_sentences; s++) longest = most(longest, lengths[s]);
-    void *rest = aligned(weights + longest);
+    int32_t *places = (int32_t *)(weights + longest + LANES);
+    for (int64_t c = 0; c < longest; c++) places[c] = c * 3 * width;
+    void *rest = aligned((float *)(places + longest));
     const int64_t head = width / num_heads;
     for (const Layer *layer = layers; layer < layers + num_layers; layer++) {
         normalize(&layer->self_norm, x, tokens, width, h);
-        apply(&layer->self_in, h, tokens, 0, 0, projected, rest);
+        apply(&layer->self_in, h, tokens, 0, 0, 0, projected, rest);
         const float *sentence = projected;
         float *out = h;
         for (int64_t s = 0; s < num_sentences; s++) {
             for (int64_t t = 0; t < lengths[s]; t++, out += width)
                 for (int64_t i = 0; i < num_heads; i++)
                     attend(sentence + t * 3 * width + i * head, sentence + width + i * head,
-                           sentence + 2 * width + i * head, lengths[s], head, 3 * width, weights, out + i * head);
+                           sentence + 2 * width + i * head, lengths[s], head, places, weights, out + i * head);
             sentence += lengths[s] * 3 * width;
         }
-        apply(&layer->self_out, h, tokens, 0, x, x, rest);
+        apply(&layer->self_out, h, tokens, 0, x, 0, x, rest);
         normalize(&layer->feed_forward.norm, x, tokens, width, h);
-        apply(&layer->feed_forward.inner, h, tokens, 1, 0, hidden, rest);
-        apply(&layer->feed_forward.outer, hidden, tokens, 0, x, x, rest);
+        apply(&layer->feed_forward.inner, h, tokens, 1, 0, 0, hidden, rest);
+        apply(&layer->feed_forward.outer, hidden, tokens, 0, x, 0, x, rest);
     }
     normalize(&stack->last, x, tokens, width, h);
-    apply(&stack->project, h, tokens, 0, 0, out_keys_values, rest);
+    apply(&stack->project, h, tokens, 0, 0, 0, out_keys_values, rest);
 }
 
 /* One map of rows. */
 void map_rows(const Map *map, const float *x, int64_t rows, float *out, float *scratch) {
-    apply(map, x, rows, 0, 0, out, aligned(scratch));
+    apply(map, x, rows, 0, 0, 0, out, aligned(scratch));
 }
 
 /* One step of R rows, which read token_ids, (R), and get logits, (R, V).
  *
  * Row r has lengths[r] steps behind it, or below 0, and then nothing is computed of it. It writes its new keys and values behind
- * them, and belongs to sentence r / beams, with source_lengths of columns. caches holds each layer's.
+ * them, and belongs to sentence r / beams, with source_lengths of columns. caches holds each layer's; holders, (rows,
+ * self_columns), says in which row of its sentence a row finds each of its columns.
  */
 void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *token_ids, const int64_t *lengths,
-          const int64_t *source_lengths, const Caches *caches, float *logits, float *scratch) {
+          const int64_t *source_lengths, const Caches *caches, int32_t *holders, float *logits, float *scratch) {
     const Layer *layers = stack->layers;
     const int64_t num_layers = stack->num_layers, num_heads = stack->num_heads, width = stack->width, inner = stack->inner;
     int64_t active[all_rows + 1], rows = 0;
@@ -376,44 +459,58 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
     int64_t longest = 0;
     for (int64_t r = 0; r < all_rows; r++) longest = most(longest, lengths[r] + 1);
     for (int64_t s = 0; s < all_rows / beams; s++) longest = most(longest, source_lengths[s]);
-    void *rest = aligned(weights + longest);
-    const int64_t head = width / num_heads;
+    int32_t *source_places = (int32_t *)(weights + longest + LANES), *places = source_places + longest;
+    void *rest = aligned((float *)(places + rows * longest));
+    const int64_t head = width / num_heads, self_columns = caches->self_columns;
+    for (int64_t c = 0; c < longest; c++) source_places[c] = c * head;
+    for (int64_t a = 0; a < rows; a++) {
+        const int64_t r = active[a];
+        int32_t *held = holders + r * self_columns;
+        held[lengths[r]] = r % beams;
+        for (int64_t c = 0; c <= lengths[r]; c++) places[a * longest + c] = (held[c] * num_heads * self_columns + c) * head;
+    }
     for (int64_t l = 0; l < num_layers; l++) {
         const Layer *layer = layers + l;
         const Caches *cache = caches + l;
         normalize(&layer->self_norm, x, rows, width, h);
-        apply(&layer->self_in, h, rows, 0, 0, projected, rest);
-        for (int64_t a = 0; a < rows; a++)
+        apply(&layer->self_in, h, rows, 0, 0, 0, projected, rest);
+        for (int64_t first = 0, end; first < rows; first = end) { /* a sentence, one head after the other */
+            const int64_t sentence = active[first] / beams;
+            for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
             for (int64_t i = 0; i < num_heads; i++) {
-                const int64_t r = active[a];
-                const float *mine = projected + a * 3 * width + i * head;
-                float *keys = cache->self + (r * num_heads + i) * cache->self_columns * head;
-                float *values = keys + cache->self_rows * num_heads * cache->self_columns * head;
-                memcpy(keys + lengths[r] * head, mine + width, head * sizeof(float));
-                memcpy(values + lengths[r] * head, mine + 2 * width, head * sizeof(float));
-                attend(mine, keys, values, lengths[r] + 1, head, head, weights, h + a * width + i * head);
+                float *keys = cache->self + (sentence * beams * num_heads + i) * self_columns * head;
+                float *values = keys + cache->self_rows * num_heads * self_columns * head;
+                for (int64_t a = first; a < end; a++) {
+                    const float *mine = projected + a * 3 * width + i * head;
+                    const int32_t *place = places + a * longest;
+                    const int64_t length = lengths[active[a]];
+                    memcpy(keys + place[length], mine + width, head * sizeof(float));
+                    memcpy(values + place[length], mine + 2 * width, head * sizeof(float));
+                    attend(mine, keys, values, length + 1, head, place, weights, h + a * width + i * head);
+                }
             }
-        apply(&layer->self_out, h, rows, 0, x, x, rest);
+        }
+        apply(&layer->self_out, h, rows, 0, x, 0, x, rest);
         normalize(&layer->cross_norm, x, rows, width, h);
-        apply(&layer->cross_in, h, rows, 0, 0, projected, rest);
-        for (int64_t a = 0; a < rows; a++)
+        apply(&layer->cross_in, h, rows, 0, 0, 0, projected, rest);
+        for (int64_t first = 0, end; first < rows; first = end) {
+            const int64_t sentence = active[first] / beams;
+            for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
             for (int64_t i = 0; i < num_heads; i++) {
-                const int64_t r = active[a];
-                const float *keys = cache->cross + (r / beams * num_heads + i) * cache->cross_columns * head;
+                const float *keys = cache->cross + (sentence * num_heads + i) * cache->cross_columns * head;
                 const float *values = keys + cache->cross_rows * num_heads * cache->cross_columns * head;
-                attend(projected + a * width + i * head, keys, values, source_lengths[r / beams], head, head, weights,
-                       h + a * width + i * head);
+                for (int64_t a = first; a < end; a++)
+                    attend(projected + a * width + i * head, keys, values, source_lengths[sentence], head, source_places, weights,
+                           h + a * width + i * head);
             }
-        apply(&layer->cross_out, h, rows, 0, x, x, rest);
+        }
+        apply(&layer->cross_out, h, rows, 0, x, 0, x, rest);
         normalize(&layer->feed_forward.norm, x, rows, width, h);
-        apply(&layer->feed_forward.inner, h, rows, 1, 0, hidden, rest);
-        apply(&layer->feed_forward.outer, hidden, rows, 0, x, x, rest);
+        apply(&layer->feed_forward.inner, h, rows, 1, 0, 0, hidden, rest);
+        apply(&layer->feed_forward.outer, hidden, rows, 0, x, 0, x, rest);
     }
     normalize(&stack->last, x, rows, width, h);
-    apply(&stack->project, h, rows, 0, 0, logits, rest);
-    const int64_t vocabulary = stack->project.outputs;
-    for (int64_t a = rows - 1; a >= 0 && active[a] != a; a--) /* each to its row, the last first */
-        memmove(logits + active[a] * vocabulary, logits + a * vocabulary, vocabulary * sizeof(float));
+    apply(&stack->project, h, rows, 0, 0, active, logits, rest);
 }
 
 /* Copies rows of a cache, (L, 2, rows, H, C, W), into others, each as far as it is used. */
@@ -467,11 +564,11 @@ void best(const float *logits, int64_t rows, int64_t vocabulary, int64_t *tokens
 
 #define BLOCK 64
 
-/* The best continuations of each sentence's hypotheses, whose sums, (N, W), are -infinity where there is none: parents,
- * tokens and log-probabilities, (N, count), best first, in one array, (3, N, count). */
+/* The best continuations of each sentence's hypotheses, whose sums, (N, W), are -infinity where there is none: parents
+ * and tokens, (2, N, count), and log-probabilities, (N, count), best first. */
 void expand(const float *logits, int64_t sentences, int64_t beams, int64_t vocabulary, const float *sums, int64_t count,
-            double *out) {
-    double *parents = out, *tokens = out + sentences * count, *ranks = tokens + sentences * count;
+            int64_t *parents, double *ranks) {
+    int64_t *tokens = parents + sentences * count;
     float totals[count];
     for (int64_t s = 0; s < sentences; s++, parents += count, tokens += count, ranks += count) {
         for (int64_t c = 0; c < count; c++) {

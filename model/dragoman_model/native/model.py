@@ -12,28 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from dragoman_model.attention import MultiHeadAttention
-from dragoman_model.cache import DecoderCache, KeyValueCache
+from dragoman_model.cache import DecoderCache
 from dragoman_model.constraints import FREE, Constraint
 from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from dragoman_model.native.cache import NativeCache, SharedColumns
+from dragoman_model.native.values import Pointer, long, longs, pointer
 from dragoman_model.quantization import Int8Linear
 from dragoman_model.transformer import Transformer
 
 _log = logging.getLogger(__name__)
 
-_Pointer = ctypes.c_void_p
-_Long = ctypes.c_int64
-
 
 class _Map(ctypes.Structure):
     _fields_ = (
-        ("weight", _Pointer), ("scales", _Pointer), ("bias", _Pointer), ("sums", _Pointer),
-        ("inputs", _Long), ("outputs", _Long),
+        ("weight", Pointer), ("scales", Pointer), ("bias", Pointer), ("sums", Pointer),
+        ("inputs", long), ("outputs", long),
     )  # fmt: skip
 
 
 class _Norm(ctypes.Structure):
-    _fields_ = (("gain", _Pointer), ("bias", _Pointer), ("eps", ctypes.c_float))
+    _fields_ = (("gain", Pointer), ("bias", Pointer), ("eps", ctypes.c_float))
 
 
 class _FeedForward(ctypes.Structure):
@@ -50,16 +49,16 @@ class _Layer(ctypes.Structure):
 
 class _Stack(ctypes.Structure):
     _fields_ = (
-        ("layers", _Pointer), ("embedding", _Pointer), ("positions", _Pointer), ("last", _Norm), ("project", _Map),
-        ("num_layers", _Long), ("num_heads", _Long), ("width", _Long), ("inner", _Long),
+        ("layers", Pointer), ("embedding", Pointer), ("positions", Pointer), ("last", _Norm), ("project", _Map),
+        ("num_layers", long), ("num_heads", long), ("width", long), ("inner", long),
         ("embedding_scale", ctypes.c_float),
     )  # fmt: skip
 
 
 class _Caches(ctypes.Structure):
     _fields_ = (
-        ("self", _Pointer), ("cross", _Pointer), ("self_rows", _Long), ("self_columns", _Long),
-        ("cross_rows", _Long), ("cross_columns", _Long),
+        ("self", Pointer), ("cross", Pointer), ("self_rows", long), ("self_columns", long),
+        ("cross_rows", long), ("cross_columns", long),
     )  # fmt: skip
 
 
@@ -101,16 +100,16 @@ def is_exact(library: ctypes.CDLL) -> bool:
         x[0], weight[0], weight[1] = levels, 127, -127
         x[:, 0] = levels  # so that a level is 1 in every row
         packed, sums = torch.empty_like(weight), torch.empty(80, dtype=torch.int32)
-        library.pack(_pointer(weight), _Long(80), _Long(96), _pointer(packed), _pointer(sums))
+        library.pack(pointer(weight), long(80), long(96), pointer(packed), pointer(sums))
         ones, zeros = torch.ones(80), torch.zeros(80)
         pointers = (tensor.data_ptr() for tensor in (packed, ones, zeros, sums))
         out, scratch = torch.empty((num_rows, 80)), torch.empty(num_rows * 97 + 16)
         library.map_rows(
             ctypes.byref(_Map(*pointers, 96, 80)),
-            _pointer(x),
-            _Long(num_rows),
-            _pointer(out),
-            _pointer(scratch),
+            pointer(x),
+            long(num_rows),
+            pointer(out),
+            pointer(scratch),
         )
         # Below 2^21, so that float32 is off by less than a half.
         if not out.round().double().equal(x.double() @ weight.double().t()):
@@ -125,7 +124,7 @@ class NativeModel(InferenceModel):
         """Takes a quantised model that `is_supported`."""
         super().__init__(transformer)
         self._library = library
-        library.scratch_floats.restype = _Long
+        library.scratch_floats.restype = long
         library.instructions.restype = ctypes.c_char_p
         self._held: list[Any] = []  # what the structures point to
         config = transformer.config
@@ -183,35 +182,34 @@ class NativeModel(InferenceModel):
         shape = len(token_ids), self._num_layers, 2, self._num_heads, self._head_width
         keys_values = torch.empty(shape)
         self._library.encode(
-            ctypes.byref(self._encoder_stack), _pointer(token_ids), _longs(lengths), _Long(len(lengths)),
-            _pointer(keys_values), self._scratch_for(len(token_ids), max(lengths)),
+            ctypes.byref(self._encoder_stack), pointer(token_ids), longs(lengths), long(len(lengths)),
+            pointer(keys_values), self._scratch_for(len(token_ids), max(lengths)),
         )  # fmt: skip
         return EncodedSources(keys_values, tuple(lengths))
 
     def empty_cache(self, width: int = 1) -> DecoderCache:
         """Returns a cache without rows for sentences with ``width`` rows each."""
-        cache = super().empty_cache(width)
-        for part in (cache.sentences, cache.rows):
-            part.copy_slots = self._copy_slots
-        return cache
+        shape = self._num_layers, self._num_heads, self._head_width
+        cross, rows = NativeCache(self._library, *shape), SharedColumns(self._library, *shape)
+        return DecoderCache(cross, rows, self.config.max_target_length, width=width)
 
     def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the token of each row's largest logit, (R,), and its log-probability, (R,), float32, from (R, V)."""
         tokens = torch.empty(len(logits), dtype=torch.long)
         log_probabilities = torch.empty(len(logits))
-        self._library.best(*_matrix(logits), _pointer(tokens), _pointer(log_probabilities))
+        self._library.best(*_matrix(logits), pointer(tokens), pointer(log_probabilities))
         return tokens, log_probabilities
 
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Returns log-probabilities, (R, V), float32."""
         out = torch.empty_like(logits)
-        self._library.log_softmax(*_matrix(logits), _pointer(out))
+        self._library.log_softmax(*_matrix(logits), pointer(out))
         return out
 
     def log_probabilities(self, logits: Tensor, token_ids: Tensor) -> Tensor:
         """Returns log p of one token a row, (R,), float32, from logits, (R, V)."""
         out = torch.empty(len(logits))
-        self._library.log_probabilities(*_matrix(logits), _pointer(token_ids), _pointer(out))
+        self._library.log_probabilities(*_matrix(logits), pointer(token_ids), pointer(out))
         return out
 
     def expand(
@@ -220,13 +218,14 @@ class NativeModel(InferenceModel):
         """Returns each sentence's best continuations, as `search.expand` does."""
         num_sentences, width = sums.shape
         count = min(count, width * logits.size(1))
-        out = torch.empty((3, num_sentences, count), dtype=torch.float64)
+        places = torch.empty((2, num_sentences, count), dtype=torch.long)
+        ranks = torch.empty((num_sentences, count), dtype=torch.float64)
         sums = sums.float()
         self._library.expand(
-            _pointer(logits), _Long(num_sentences), _Long(width), _Long(logits.size(1)), _pointer(sums), _Long(count),
-            _pointer(out),
+            pointer(logits), long(num_sentences), long(width), long(logits.size(1)), pointer(sums), long(count),
+            pointer(places), pointer(ranks),
         )  # fmt: skip
-        parents, tokens, ranks = out
+        parents, tokens = places
         bound = sorted({row // width for row, one in enumerate(constraints) if one is not FREE})
         if not bound:
             return parents, tokens, ranks, ranks
@@ -238,11 +237,18 @@ class NativeModel(InferenceModel):
             whole[bound] = part
         return parents, tokens, ranks, log_probs
 
-    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
+    def step(self, token_ids: Tensor, *caches: DecoderCache, out: Tensor | None = None) -> Tensor:
         """Returns the logits of each row's next token, (R, V), and counts the step in the caches."""
         for cache in caches:
             cache.make_room()
-        logits = torch.empty((len(token_ids), self.config.target_vocab_size))
+        shape = len(token_ids), self.config.target_vocab_size
+        room = 0 if out is None else out.untyped_storage().nbytes() // (4 * shape[1])
+        if out is None or not shape[0] <= room <= 4 * shape[0]:
+            # Not what memory held before, for rows that are idle: with a number that is none there, −∞ for the row would no
+            # longer keep it out.
+            logits = torch.zeros(shape)
+        else:
+            logits = out.as_strided(shape, (shape[1], 1), 0)
         first = 0
         for cache in caches:
             rows = slice(first, first + cache.num_rows)
@@ -252,6 +258,8 @@ class NativeModel(InferenceModel):
         return logits
 
     def _step(self, token_ids: Tensor, cache: DecoderCache, logits: Tensor) -> None:
+        assert isinstance(cache.rows, SharedColumns)
+        holders = cache.rows.holders()
         layers = (_Caches * self._num_layers)()
         own, own_layer_bytes, own_rows, own_columns = cache.rows.memory()
         cross, cross_layer_bytes, cross_rows, cross_columns = cache.sentences.memory()
@@ -264,29 +272,19 @@ class NativeModel(InferenceModel):
         lengths = cache.rows.lengths
         if cache.idle:
             lengths = [-1 if row in cache.idle else length for row, length in enumerate(lengths)]
-            # Not what memory held before: with a number that is none there, −∞ for the row no longer keeps it out.
-            logits[list(cache.idle)] = 0.0
         self._library.step(
-            ctypes.byref(self._decoder_stack), _Long(cache.num_rows), _Long(cache.width), _pointer(token_ids),
-            _longs(lengths), _longs(cache.sentences.lengths), layers, _pointer(logits),
+            ctypes.byref(self._decoder_stack), long(cache.num_rows), long(cache.width), pointer(token_ids),
+            longs(lengths), longs(cache.sentences.lengths), layers, pointer(holders), pointer(logits),
             self._scratch_for(cache.num_rows, columns),
         )  # fmt: skip
 
-    def _copy_slots(self, cache: KeyValueCache, sources: Sequence[int], targets: Sequence[int]) -> None:
-        address, _, rows, columns = cache.memory()
-        lengths = [cache.lengths[source] for source in sources]
-        self._library.copy_rows(
-            _Pointer(address), _Long(self._num_layers), _Long(rows), _Long(self._num_heads), _Long(columns),
-            _Long(self._head_width), _longs(sources), _longs(targets), _longs(lengths), _Long(len(sources)),
-        )  # fmt: skip
-
-    def _scratch_for(self, rows: int, columns: int) -> _Pointer:
+    def _scratch_for(self, rows: int, columns: int) -> Pointer:
         floats = self._library.scratch_floats(
-            _Long(rows), _Long(self.config.d_model), _Long(self._inner), _Long(columns)
+            long(rows), long(self.config.d_model), long(self._inner), long(columns)
         )
         if floats > self._scratch.numel():
             self._scratch = torch.empty(floats)
-        return _pointer(self._scratch)
+        return pointer(self._scratch)
 
     def _stack(self, layers: list[_Layer], embedding: nn.Embedding, last: nn.Module, project: _Map) -> _Stack:
         config = self.config
@@ -333,7 +331,7 @@ class NativeModel(InferenceModel):
         packed = torch.empty(outputs * inputs, dtype=torch.int8)
         sums = torch.empty(outputs, dtype=torch.int32)
         weight = linear.weight.contiguous()
-        self._library.pack(_pointer(weight), _Long(outputs), _Long(inputs), _pointer(packed), _pointer(sums))
+        self._library.pack(pointer(weight), long(outputs), long(inputs), pointer(packed), pointer(sums))
         bias = torch.zeros(outputs) if linear.bias is None else linear.bias
         return _Map(
             self._hold(packed), self._hold(linear.scales), self._hold(bias), self._hold(sums), inputs, outputs
@@ -345,14 +343,6 @@ class NativeModel(InferenceModel):
         return tensor.data_ptr()
 
 
-def _matrix(logits: Tensor) -> tuple[_Pointer, ctypes.c_int64, ctypes.c_int64]:
+def _matrix(logits: Tensor) -> tuple[Pointer, ctypes.c_int64, ctypes.c_int64]:
     assert logits.is_contiguous()
-    return _pointer(logits), _Long(logits.size(0)), _Long(logits.size(1))
-
-
-def _pointer(tensor: Tensor) -> _Pointer:
-    return _Pointer(tensor.data_ptr())
-
-
-def _longs(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (_Long * len(values))(*values)
+    return pointer(logits), long(logits.size(0)), long(logits.size(1))

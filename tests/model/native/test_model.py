@@ -126,7 +126,7 @@ def test_a_cache_that_nobody_uses_any_more_leaves_its_memory_at_once(models, sou
         for model in models:
             cache = model.prefill(sources, width=2)
             model.step(torch.tensor([5] * 10), cache)
-            cache.copy_rows([0], [1])
+            cache.branch([0], [1])
             parts = [weakref.ref(cache.rows), weakref.ref(cache.sentences)]
             del cache
             assert [part() for part in parts] == [None, None]
