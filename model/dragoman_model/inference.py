@@ -104,7 +104,7 @@ class InferenceModel:
         self._source_positions_to = transformer.source_positions
         self._source_positions = transformer.source_positions(config.max_source_length).detach()
         self._target_positions = transformer.target_positions(config.max_target_length).detach()
-        self._is_rotary = config.positions == "rotary"
+        self._is_rotary, self._is_relative = config.positions == "rotary", config.positions == "relative"
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self._source_embedding = transformer.source_embedding.weight.detach()
         self._target_embedding = transformer.target_embedding.weight.detach()
@@ -248,16 +248,21 @@ class InferenceModel:
         x = self._embed(self._target_embedding, token_ids, positions)  # (R, D)
         d_model = x.size(1)
         turns = self._turns_of(caches) if self._is_rotary else None
+        offsets = [self._offsets_of(cache.rows) if self._is_relative else None for cache in caches]
         for index, layer in enumerate(self._decoder):
             projected = layer.queries_keys_values(self._before(layer.self_norm, x))  # (R, 3 D)
             if turns:
                 projected = self._turned(projected, turns)
             heads = []
-            for cache, place, part in zip(caches, places, _parted(projected, sizes), strict=True):
+            parts = _parted(projected, sizes)
+            for cache, place, offset, part in zip(caches, places, offsets, parts, strict=True):
                 keys_values = part[:, d_model:].unflatten(1, (2, self._num_heads, self._head_width))
                 cache.rows.write(index, place, keys_values)
                 queries = part[:, :d_model].reshape(-1, 1, self._head_width)  # (R × H, 1, K)
-                added = self._relative_scores(layer.relative, queries, cache.rows)
+                added = None
+                if layer.relative and offset is not None:
+                    by_head = queries.view(-1, self._num_heads, 1, self._head_width)
+                    added = layer.relative.scores(by_head, offset)  # (R, H, 1, C)
                 out = self._attend(queries, cache.rows, index, added_scores=added)
                 heads.append(out.view(-1, d_model))
             x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
@@ -328,15 +333,10 @@ class InferenceModel:
         turned = rotate(heads[:, : 2 * self._num_heads], turns[0][:, None], turns[1][:, None])
         return torch.cat((turned, heads[:, 2 * self._num_heads :]), dim=1).flatten(1)
 
-    def _relative_scores(
-        self, relative: RelativeAttention | None, queries: Tensor, cache: KeyValueCache
-    ) -> Tensor | None:
-        """Returns what each row's and head's query, (R × H, 1, K), adds to the scores of the columns, (R, H, 1, C)."""
-        if relative is None:
-            return None
+    def _offsets_of(self, cache: KeyValueCache) -> Tensor:
+        """Returns how far each column stands from what a row writes next, (R, 1, 1, C)."""
         columns = torch.arange(cache.num_columns, device=self.device)
-        steps = torch.tensor(cache.lengths, device=self.device)[:, None, None, None]
-        return relative.scores(queries.view(-1, self._num_heads, 1, self._head_width), columns - steps)
+        return columns - torch.tensor(cache.lengths, device=self.device)[:, None, None, None]
 
     def _attend_within(
         self,
