@@ -87,13 +87,12 @@ def orthogonal_directions(num_features: int, width: int) -> Tensor:
     They estimate the same as independent ones and err less, since no two of a block measure the same (Choromanski et al. 2021,
     section 2.4).
     """
-    blocks = []
-    for _ in range(-(-num_features // width)):
-        q, r = torch.linalg.qr(torch.randn(width, width, dtype=torch.float64))
-        rotation = q * r.diagonal().sign()  # without the signs not all rotations are equally likely
-        lengths = torch.randn(width, width, dtype=torch.float64).norm(dim=1, keepdim=True)
-        blocks.append(rotation * lengths)
-    return torch.cat(blocks)[:num_features].float()
+    shape = -(-num_features // width), width, width  # whole blocks
+    q, r = torch.linalg.qr(torch.randn(shape, dtype=torch.float64))
+    # Without the signs not all rotations would be equally likely.
+    rotations = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    lengths = torch.randn(shape, dtype=torch.float64).norm(dim=-1, keepdim=True)
+    return (rotations * lengths).flatten(0, 1)[:num_features].float()
 
 
 def _at_least_half(sums: Tensor) -> Tensor:
