@@ -4,11 +4,14 @@ import pytest
 import torch
 from benchmarks.peers import hugging_face_model, write_ctranslate2
 from torch import nn
+from transformers import LongformerConfig
+from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
 from dragoman_model.attention import causal_mask
 from dragoman_model.checkpoint import named_weights
 from dragoman_model.layers import DecoderLayer, EncoderLayer
 from dragoman_model.transformer import Transformer
+from dragoman_model.window_attention import WindowAttention
 from tests.models import tiny_config
 
 B, S, T, VOCAB_SIZE = 3, 7, 5, 37
@@ -222,3 +225,33 @@ def test_ctranslate2_gives_the_same_scores(changes, tmp_path):
 
 def with_eos(ids):
     return torch.cat((ids, torch.full((len(ids), 1), 2)), dim=1)
+
+
+# Longformer
+
+
+def test_a_sliding_window_is_longformers():
+    # Its window counts the neighbours on both sides, and a sequence is a multiple of it.
+    config = LongformerConfig(
+        hidden_size=12, num_attention_heads=2, attention_window=[10], attention_probs_dropout_prob=0.0
+    )
+    theirs = randomize(LongformerSelfAttention(config, 0))
+    x = torch.randn(2, 40, 12).double()
+    is_padding = torch.arange(40) >= torch.tensor([[40], [27]])
+    with torch.no_grad():
+        expected, *_ = theirs(
+            x,
+            attention_mask=is_padding * -1e4,
+            is_index_masked=is_padding,
+            is_index_global_attn=torch.zeros_like(is_padding),
+            is_global_attn=False,
+        )
+        projected = [
+            linear(x).unflatten(-1, (2, 6)).transpose(1, 2)
+            for linear in (theirs.query, theirs.key, theirs.value)
+        ]
+        ours, _ = WindowAttention(6, causal=False)(*projected, ~is_padding[:, None, None])
+    ours = ours.transpose(1, 2).flatten(2)
+    torch.testing.assert_close(
+        ours[~is_padding], expected[~is_padding], rtol=0, atol=1e-6
+    )  # their softmax is float32
