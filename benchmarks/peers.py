@@ -45,13 +45,32 @@ def position_table(config: ModelConfig, length: int | None = None) -> Tensor:
     return sinusoidal_positions(length, config.d_model, config.sinusoid_layout)
 
 
+def check_attention(config: ModelConfig) -> None:
+    """Refuses a model whose attention the others don't know.
+
+    Raises:
+        ValueError: It isn't the default's.
+    """
+    for key in ("positions", "encoder_attention", "decoder_attention", "cross_attention"):
+        default = ModelConfig.__dataclass_fields__[key].default
+        if getattr(config, key) != default:
+            raise ValueError(
+                f"{key} is {getattr(config, key)!r}; the other implementations know {default!r} alone"
+            )
+
+
 # CTranslate2
 
 
 def write_ctranslate2(directory: Path, config: ModelConfig, weights: Weights) -> None:
-    """Writes a CTranslate2 model with the same weights, in float32; its tokens are our token ids, as decimal numbers."""
+    """Writes a CTranslate2 model with the same weights, in float32; its tokens are our token ids, as decimal numbers.
+
+    Raises:
+        ValueError: It has no such attention.
+    """
     import ctranslate2
 
+    check_attention(config)
     activations = ctranslate2.specs.Activation
     spec = ctranslate2.specs.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
@@ -133,6 +152,7 @@ def hugging_face_model(config: ModelConfig, weights: Weights) -> Any:
     Raises:
         ValueError: Neither of the two has such a shape.
     """
+    check_attention(config)
     if config.layer_norm_eps != 1e-5:
         raise ValueError(f"layer_norm_eps is {config.layer_norm_eps}; both of theirs have 1e-5, fixed")
     theirs, state = _marian(config, weights) if config.norm == "post" else _m2m100(config, weights)

@@ -76,13 +76,11 @@ class WindowAttention(Mechanism):
         chunks = F.pad(queries, (0, 0, 0, missing)).unflatten(2, (num_chunks, chunk))
         is_token = queries.new_ones((1, length), dtype=torch.bool) if mask is None else mask.flatten(1)
         seen = F.pad(is_token, (before, missing + after)).unfold(1, size, chunk)  # (B or 1, G, N)
-        # Query r of a chunk stands at column r + w − 1 of its stretch.
-        steps = (
-            torch.arange(size, device=queries.device)
-            - before
-            - torch.arange(chunk, device=queries.device).unsqueeze(1)
-        )
-        band = (steps.abs() < self.window) & ((steps <= 0) if self.causal else True)  # (C, N)
+        # How far behind its query each key is; query r of a chunk stands at column r + w − 1 of its stretch.
+        columns = torch.arange(size, device=queries.device)
+        band = _is_near(
+            columns[before : before + chunk].unsqueeze(1) - columns, self.window, self.causal
+        )  # (C, N)
         within = (seen.unsqueeze(2) & band).expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)
         out = unweighed_attention(
             chunks.transpose(1, 2).flatten(0, 1), stretches(keys), stretches(values), within
@@ -93,5 +91,9 @@ class WindowAttention(Mechanism):
 def window_mask(length: int, window: int, *, causal: bool, device: torch.device | None = None) -> Tensor:
     """Returns the (T, T) mask of the positions that each may attend to: a band along the diagonal."""
     positions = torch.arange(length, device=device)
-    steps = positions.unsqueeze(1) - positions  # (T, T), how far behind the query a key is
+    return _is_near(positions.unsqueeze(1) - positions, window, causal)
+
+
+def _is_near(steps: Tensor, window: int, causal: bool) -> Tensor:
+    """Returns which keys a query may attend to, by how far each is behind it."""
     return (steps.abs() < window) & (steps >= 0) if causal else steps.abs() < window

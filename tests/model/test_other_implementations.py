@@ -190,6 +190,10 @@ def m2m100_config(**changes):
         ({"norm": "pre", "shared_vocabulary": False}, "one embedding"),
         ({"norm": "post", "tie_output": False}, "ties its output"),
         ({"layer_norm_eps": 1e-3}, "layer_norm_eps is 0.001"),
+        ({"decoder_attention": "window", "attention_window": 4}, "know 'full' alone"),
+        ({"encoder_attention": "favor", "attention_features": 4}, "know 'full' alone"),
+        ({"positions": "rotary"}, "know 'sinusoidal' alone"),
+        ({"cross_attention": "additive"}, "know 'dot' alone"),
     ],
 )
 def test_a_shape_that_neither_has_is_refused(changes, reason):
