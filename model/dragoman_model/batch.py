@@ -189,6 +189,7 @@ class RunningBatch:
             forced.id,
             mean_of_heads(cross, forced.heads)[None, None] if forced.heads else cross,
             tuple(log_probabilities(logits, target_ids)[0].tolist()),
+            cross_mean=cross.mean((0, 1)),
             encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
             decoder_self=_stacked(record.decoder_self) if wants_decoder else None,
         )

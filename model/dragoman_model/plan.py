@@ -150,6 +150,7 @@ class AttentionOutput:
         cross: Cross-attention weights of each target token's prediction, (L, H, T, S); L and H are 1 where the mean of some heads
             is all that was asked for.
         log_probabilities: Of each target token, T of them.
+        cross_mean: The mean of every head of every layer of it, whichever were asked for, (T, S).
         encoder_self: Self-attention weights of the encoder's layers, (L, H, S, S), where asked for.
         decoder_self: Self-attention weights of each target token's prediction, (L, H, T, T), where asked for.
     """
@@ -157,6 +158,7 @@ class AttentionOutput:
     id: int
     cross: Tensor
     log_probabilities: tuple[float, ...]
+    cross_mean: Tensor
     encoder_self: Tensor | None = None
     decoder_self: Tensor | None = None
 

@@ -73,6 +73,8 @@ class Thresholds:
         min_length_ratio: (characters of the translation + slack) / (characters of the source + slack), at least.
         max_length_ratio: The same, at most.
         length_slack: Characters by which either side may always differ: "Hi." is "Guten Tag!".
+        min_coverage: Attention that so many source words in a row draw on average, in words of the translation, at least.
+        num_uncovered_words: How many; 1 or more.
     """
 
     min_repeats: int = 2
@@ -82,6 +84,8 @@ class Thresholds:
     min_length_ratio: float = 0.65
     max_length_ratio: float = 2.0
     length_slack: int = 10
+    min_coverage: float = 0.18
+    num_uncovered_words: int = 3
 
 
 THRESHOLDS = Thresholds()

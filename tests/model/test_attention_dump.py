@@ -41,6 +41,7 @@ OUTPUT = AttentionOutput(
     0,
     softmax_rows(NUM_LAYERS[CROSS], H, T, S, seed=1),
     (-0.5,) * T,
+    softmax_rows(T, S, seed=5),
     encoder_self=softmax_rows(NUM_LAYERS[ENCODER], H, S, S, seed=2),
     decoder_self=softmax_rows(NUM_LAYERS[DECODER], H, T, T, seed=3, causal=True),
 )
@@ -261,7 +262,7 @@ def test_units_are_rows_and_columns():
 
 
 def test_a_translation_without_text_has_no_rows_once_special_tokens_are_left_out():
-    output = AttentionOutput(0, softmax_rows(2, H, 1, S, seed=4), (-0.5,))
+    output = AttentionOutput(0, softmax_rows(2, H, 1, S, seed=4), (-0.5,), softmax_rows(1, S, seed=5))
     empty = Units.of(SOURCE, SOURCE_TEXT, [END], "", START, words=True)
     [found] = select_attention(output, AttentionSelection(words=True, drop_special_tokens=True), empty)
     assert (found.shape, found.data) == ((2, H, 0, 3), b"")

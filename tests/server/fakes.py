@@ -68,10 +68,9 @@ class FakeBatch:
         num_rows = sum(self.rows[row_id][0].options.num_rows for row_id in in_step)
         finished = [ended for row_id in in_step if (ended := self._advance(row_id))]
         attentions = [
-            AttentionOutput(
-                attend.id, torch.zeros(1, 1, len(attend.target_ids), len(attend.source_ids)), (-0.5,)
-            )
+            AttentionOutput(attend.id, weights[None, None], (-0.5,), weights)
             for attend in plan.attend
+            for weights in (torch.zeros(len(attend.target_ids), len(attend.source_ids)),)
         ]
         real = sum(len(sequence.source_ids) for sequence in plan.admit)
         prefill = PhaseStats(1e-5 * real, len(plan.admit), real, 1) if plan.admit else None

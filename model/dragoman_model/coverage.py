@@ -1,0 +1,115 @@
+"""What cross-attention shows of a translation: source words that it left out, and how spread its looks were.
+
+Shapes: T target length, S source length, V words of the translation, U words of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dragoman_model.attention_maps import average_rows, sum_columns
+from dragoman_model.quality import THRESHOLDS, QualityWarning, Thresholds, WarningKind
+from dragoman_model.tokenizer import Piece
+from dragoman_model.words import Unit, word_units
+
+
+@torch.inference_mode()
+def uncovered_source(
+    weights: Tensor,
+    source: Sequence[Piece],
+    source_text: str,
+    target: Sequence[Piece],
+    target_text: str,
+    thresholds: Thresholds = THRESHOLDS,
+) -> list[QualityWarning]:
+    """Returns a warning for each run of source words that the words of the translation hardly look at.
+
+    Single words say little: a language drops the other's articles and auxiliaries. Where several in a row draw no attention, a
+    part of the sentence is likely to be missing.
+
+    Args:
+        weights: Cross-attention of each target token's prediction, the mean of every head of every layer, (T, S). Which heads
+            align best makes no difference: what is left out is left out by all, and their mean finds it best.
+        source: The sentence's tokens.
+        source_text: What their spans count in.
+        target: The translation's tokens in their order; rows beyond them don't count.
+        target_text: What their spans count in.
+        thresholds: What counts as odd.
+    """
+    source_words, target_words = countable_words(source, source_text), countable_words(target, target_text)
+    coverage = word_coverage(weights, source_words, target_words)
+    num_words = thresholds.num_uncovered_words
+    is_odd = means_in_a_row(coverage, num_words) < thresholds.min_coverage
+    runs: list[tuple[int, int]] = []
+    for first in is_odd.nonzero().flatten().tolist():
+        begin = runs.pop()[0] if runs and first <= runs[-1][1] else first
+        runs.append((begin, first + num_words))
+    values = coverage.tolist()
+    return [_uncovered(values, run, source_words, thresholds.min_coverage) for run in runs]
+
+
+def word_coverage(weights: Tensor, source: Sequence[Unit], target: Sequence[Unit]) -> Tensor:
+    """Returns how much attention each source word draws, in words of the translation: c_u = Σ_v A_{v,u}.
+
+    It is the linguistic coverage of Tu et al. 2016 without a fertility, over whole words.
+
+    Args:
+        weights: Cross-attention, (T, S).
+        source: Words of the source.
+        target: Words of the translation.
+
+    Returns:
+        (U,); with one word for one all are about 1.
+    """
+    if not target:
+        return weights.new_zeros(len(source))
+    rows = average_rows(weights, [unit.pieces for unit in target])  # (V, S)
+    return sum_columns(rows, [unit.pieces for unit in source]).sum(0)
+
+
+def means_in_a_row(values: Tensor, count: int) -> Tensor:
+    """Returns the mean of each ``count`` neighbours; empty where there are fewer."""
+    return values.unfold(0, count, 1).mean(-1) if len(values) >= count else values[:0]
+
+
+def attention_entropy(weights: Tensor) -> float:
+    """Returns the mean over rows of H = −Σ_s A_{t,s} ln A_{t,s}, in nats: 0 looks at one token alone, ln S at all alike.
+
+    Args:
+        weights: Cross-attention, the mean of every head of every layer, (T, S); rows sum to 1.
+    """
+    return float(torch.special.entr(weights).sum(-1).mean())
+
+
+def countable_words(pieces: Sequence[Piece], text: str) -> list[Unit]:
+    """Returns the words of a text that a person would count: no special token, and no white space by itself."""
+    return [
+        unit for unit in word_units(pieces, text) if unit.span is not None and unit.span[0] < unit.span[1]
+    ]
+
+
+def _uncovered(
+    coverage: Sequence[float], run: tuple[int, int], words: Sequence[Unit], least: float
+) -> QualityWarning:
+    """Returns the warning of a run of words, without those at its ends that are covered."""
+    first, last = run[0], run[1] - 1
+    while coverage[first] >= least:
+        first += 1
+    while coverage[last] >= least:
+        last -= 1
+    value = sum(coverage[first : last + 1]) / (last + 1 - first)
+    begin, end = words[first].span, words[last].span
+    assert begin is not None and end is not None
+    return QualityWarning(
+        kind=WarningKind.UNCOVERED_SOURCE,
+        message=f"{_count(last + 1 - first)} of the source drew {value:.2f} words' attention each, on average.",
+        value=value,
+        source=(begin[0], end[1]),
+    )
+
+
+def _count(num_words: int) -> str:
+    return "A word" if num_words == 1 else f"{num_words} words in a row"
