@@ -25,7 +25,7 @@ def without_a_clause(pairs: Sequence[Translated], rng: random.Random) -> list[Tr
         clauses = target.split(", ")
         if len(clauses) == 2 and min(len(clause.split()) for clause in clauses) >= 2:
             first, second = clauses
-            end = target[len(target.rstrip(".!?…\"“”")) :]
+            end = target[len(target.rstrip('.!?…"“”')) :]
             broken.append(Translated(source, rng.choice((first + end, second[0].upper() + second[1:]))))
     return broken
 
@@ -55,7 +55,9 @@ def looped(pairs: Sequence[Translated], rng: random.Random) -> list[Translated]:
             size = rng.randint(1, min(4, len(words) - 1))
             first = rng.randrange(len(words) - size)
             again = words[first : first + size] * rng.randint(1, 5)
-            broken.append(Translated(source, " ".join([*words[: first + size], *again, *words[first + size :]])))
+            broken.append(
+                Translated(source, " ".join([*words[: first + size], *again, *words[first + size :]]))
+            )
     return broken
 
 

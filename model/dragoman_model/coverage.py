@@ -10,10 +10,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dragoman_model.alignment import words_of
 from dragoman_model.attention_maps import average_rows, sum_columns
+from dragoman_model.checkpoint import LoadedModel
+from dragoman_model.plan import FinishedSentence
 from dragoman_model.quality import THRESHOLDS, QualityWarning, Thresholds, WarningKind
 from dragoman_model.tokenizer import Piece
-from dragoman_model.words import Unit, word_units
+from dragoman_model.translator import PreparedText
+from dragoman_model.words import Unit
 
 
 @torch.inference_mode()
@@ -39,7 +43,7 @@ def uncovered_source(
         target_text: What their spans count in.
         thresholds: What counts as odd.
     """
-    source_words, target_words = countable_words(source, source_text), countable_words(target, target_text)
+    source_words, target_words = words_of(source, source_text), words_of(target, target_text)
     coverage = word_coverage(weights, source_words, target_words)
     num_words = thresholds.num_uncovered_words
     is_odd = means_in_a_row(coverage, num_words) < thresholds.min_coverage
@@ -49,6 +53,26 @@ def uncovered_source(
         runs.append((begin, first + num_words))
     values = coverage.tolist()
     return [_uncovered(values, run, source_words, thresholds.min_coverage) for run in runs]
+
+
+def uncovered_text(
+    model: LoadedModel, prepared: PreparedText, results: Sequence[FinishedSentence]
+) -> list[QualityWarning]:
+    """Returns the warnings of a text's sentences, with spans into the text as it was given.
+
+    Args:
+        model: Gives the tokenizer.
+        prepared: The text.
+        results: For each of its sentences the translation, with its attention.
+    """
+    warnings = []
+    for sentence, result in zip(prepared.split.sentences, results, strict=True):
+        assert result.attention is not None
+        translation, target = model.tokenizer.target_pieces(result.best.token_ids)
+        source = model.tokenizer.source_pieces(sentence.text)
+        found = uncovered_source(result.attention.cross_mean, source, sentence.text, target, translation)
+        warnings += [warning.moved(sentence.start, 0) for warning in found]
+    return warnings
 
 
 def word_coverage(weights: Tensor, source: Sequence[Unit], target: Sequence[Unit]) -> Tensor:
@@ -84,13 +108,6 @@ def attention_entropy(weights: Tensor) -> float:
     return float(torch.special.entr(weights).sum(-1).mean())
 
 
-def countable_words(pieces: Sequence[Piece], text: str) -> list[Unit]:
-    """Returns the words of a text that a person would count: no special token, and no white space by itself."""
-    return [
-        unit for unit in word_units(pieces, text) if unit.span is not None and unit.span[0] < unit.span[1]
-    ]
-
-
 def _uncovered(
     coverage: Sequence[float], run: tuple[int, int], words: Sequence[Unit], least: float
 ) -> QualityWarning:
@@ -102,7 +119,8 @@ def _uncovered(
         last -= 1
     value = sum(coverage[first : last + 1]) / (last + 1 - first)
     begin, end = words[first].span, words[last].span
-    assert begin is not None and end is not None
+    assert begin is not None
+    assert end is not None
     return QualityWarning(
         kind=WarningKind.UNCOVERED_SOURCE,
         message=f"{_count(last + 1 - first)} of the source drew {value:.2f} words' attention each, on average.",

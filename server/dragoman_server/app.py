@@ -156,7 +156,9 @@ class App:
             threads=num_threads,
             digest=model.digest,
         )
-        return ServedModel(model, engine, model_metrics, batch.kernels)
+        return ServedModel(
+            model, engine, model_metrics, batch.kernels, attention_sample_share=config.attention_sample_share
+        )
 
     def _on_engine_failure(self) -> None:
         self._refreshing = asyncio.ensure_future(self.health.refresh())

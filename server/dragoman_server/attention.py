@@ -15,6 +15,7 @@ from dragoman.v1 import (
 )
 from dragoman_model.attention_dump import AttentionArray, Units, select_attention
 from dragoman_model.checkpoint import LoadedModel
+from dragoman_model.coverage import uncovered_source
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import AttentionOutput, Hypothesis
 from dragoman_model.quality import QualityWarning, sentence_warnings
@@ -92,14 +93,16 @@ def attended_sentence(
     else:
         text = replace(text, text=given, warnings=sentence_warnings(sentence.text, given))
         target_pieces = model.tokenizer.given_target_pieces(given)
-    warnings = tuple(warning.moved(sentence.start, 0) for warning in text.warnings)
+    source_pieces = model.tokenizer.source_pieces(sentence.text)
+    uncovered = uncovered_source(output.cross_mean, source_pieces, sentence.text, target_pieces, text.text)
+    warnings = tuple(warning.moved(sentence.start, 0) for warning in (*text.warnings, *uncovered))
     translation = translation_message(replace(text, warnings=warnings), options, include_tokens=False)
     return AttendedSentence(
         index=index,
         count=len(prepared.split.sentences),
         text=sentence.text,
         start=sentence.start,
-        source_pieces=model.tokenizer.source_pieces(sentence.text),
+        source_pieces=source_pieces,
         target_pieces=target_pieces,
         translation=translation,
         warnings=warnings,

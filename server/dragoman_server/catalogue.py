@@ -19,12 +19,17 @@ _MAX_NAME_LENGTH = 64
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model, the engine that runs it, the metrics that watch it, and what computes it."""
+    """A model, the engine that runs it, the metrics that watch it, and what computes it.
+
+    Attributes:
+        attention_sample_share: Share of the texts whose translation's attention is looked at for the metrics, 0 to 1.
+    """
 
     model: LoadedModel
     engine: Engine
     metrics: ModelMetrics
     kernels: str = ""
+    attention_sample_share: float = 0.0
 
     @property
     def name(self) -> str:

@@ -89,6 +89,11 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
 @_option("max-prefill-tokens", int, "Source tokens encoded between two decoding steps.")
 @_option("max-bulk-streams", int, "TranslateBatch calls open at once, for each model.")
 @_option("max-attention-calls", int, "DumpAttention calls served at once, for each model.")
+@_option(
+    "attention-sample-share",
+    float,
+    "Share of the texts whose translation's attention is looked at for the metrics, 0 (none) to 1.",
+)
 @_option("max-text-count", int, "Texts in one call.")
 @_option("max-text-characters", int, "Unicode code points in one text.")
 @_option("max-beam-size", int, "Beams of one search.")

@@ -34,6 +34,7 @@ class ServerConfig:
         max_prefill_tokens: Source tokens encoded between two decoding steps.
         max_bulk_streams: TranslateBatch calls open at once, for each model.
         max_attention_calls: DumpAttention calls served at once, for each model.
+        attention_sample_share: Share of the texts whose translation's attention is looked at for the metrics, 0 (none) to 1.
         max_text_count: Texts in one call.
         max_text_characters: Unicode code points in one text.
         max_beam_size: Beams of one search.
@@ -55,6 +56,7 @@ class ServerConfig:
     max_prefill_tokens: int = 2048
     max_bulk_streams: int = 32
     max_attention_calls: int = 16
+    attention_sample_share: float = 0.0
     max_text_count: int = 256
     max_text_characters: int = 20_000
     max_beam_size: int = 8
@@ -76,6 +78,10 @@ class ServerConfig:
             raise ConfigError(f"threads: {self.threads} given; must be 0 to {_MAX_THREADS}")
         if not self.grace_seconds >= 0:
             raise ConfigError(f"grace_seconds: {self.grace_seconds} given; must be at least 0")
+        if not 0 <= self.attention_sample_share <= 1:
+            raise ConfigError(
+                f"attention_sample_share: {self.attention_sample_share} given; must be 0 (off) to 1"
+            )
         for name, allowed in (
             ("precision", PRECISIONS),
             ("log_format", LOG_FORMATS),

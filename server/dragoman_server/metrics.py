@@ -28,6 +28,8 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # Mean log-probability of a sentence's tokens: -0.1 is sure of itself, -2 is guessing.
 LOG_PROBABILITIES = (-8.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.75, -0.5, -0.35, -0.25, -0.15, -0.1, -0.05, 0.0)
 RATIOS = (0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
+# 0 looks at one token alone; 1.4 is like four tokens alike, 3 like twenty.
+NATS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0)
 
 UNKNOWN_MODEL = "unknown"
 
@@ -101,6 +103,12 @@ class Metrics:
             "model",
             "kind",
         )
+        self.cross_attention_entropy_nats = histogram(
+            "cross_attention_entropy_nats",
+            "Entropy of cross-attention, mean over a sentence's target tokens, of the sentences looked at.",
+            NATS,
+            "model",
+        )
         self.device_memory_bytes = gauge("device_memory_bytes", "Memory on the accelerator.", "kind")
         self.model_info = gauge(
             "model_info", "A served model; always 1.", "model", "digest", "device", "precision"
@@ -141,6 +149,7 @@ class ModelMetrics:
         self.step_rows = metrics.step_rows.labels(model)
         self.token_log_probability = metrics.token_log_probability.labels(model)
         self.length_ratio = metrics.length_ratio.labels(model)
+        self.cross_attention_entropy_nats = metrics.cross_attention_entropy_nats.labels(model)
         self._warnings = {kind: metrics.warnings.labels(model, kind.value) for kind in WarningKind}
         self._sentences = {
             reason: metrics.sentences.labels(model, reason)

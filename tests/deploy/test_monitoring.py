@@ -63,7 +63,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 def serving(model: Path, folder: Path) -> Iterator[dict[str, str]]:
     """Runs a server whose queue is soon full, and yields its addresses."""
     addresses = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    limits = ["--max-batch-size", "2", "--max-queue-size", "4"]
+    limits = ["--max-batch-size", "2", "--max-queue-size", "4", "--attention-sample-share", "1"]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
             [*COMMAND, "--model", str(model), *addresses, *limits],

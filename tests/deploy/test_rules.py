@@ -67,6 +67,15 @@ def sentences(*, eos: int, length: int) -> Series:
     return {f'{name}"eos"}}': f"0+{eos}x60", f'{name}"length"}}': f"0+{length}x60", OK: "0+60x60"}
 
 
+def warned(*, repetition: int, uncovered: int) -> Series:
+    name = f"dragoman_warnings_total{{{MODEL}, kind="
+    return {
+        f'{name}"repetition"}}': f"0+{repetition}x60",
+        f'{name}"uncovered_source"}}': f"0+{uncovered}x60",
+        **sentences(eos=100, length=0),
+    }
+
+
 def waiting(count: int) -> Series:
     return {f"dragoman_waiting_requests{{{MODEL}}}": f"{count}x60", QUEUE_SLOTS: "1024x60"}
 
@@ -90,6 +99,11 @@ CASES: dict[str, tuple[Series, Series]] = {
     "DragomanQueueFilling": (waiting(900), waiting(600)),
     "DragomanSaturated": (rows(62), rows(40)),
     "DragomanCuttingSentences": (sentences(eos=80, length=20), sentences(eos=98, length=2)),
+    # Attention is looked at where somebody asks for it, which may well be for odd translations.
+    "DragomanSuspectTranslations": (
+        warned(repetition=20, uncovered=0),
+        warned(repetition=2, uncovered=50),
+    ),
 }
 
 

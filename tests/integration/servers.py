@@ -59,7 +59,13 @@ async def until(condition: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def serving(*models: LoadedModel, **settings: Any) -> AsyncIterator[RunningServer]:
     """Serves the models until the block ends."""
-    defaults = {"listen": "127.0.0.1:0", "http": "127.0.0.1:0", "threads": 1, "grace_seconds": 5.0}
+    defaults = {
+        "listen": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+        "threads": 1,
+        "grace_seconds": 5.0,
+        "attention_sample_share": 0.0,  # chance has no place in a test
+    }
     app = App(ServerConfig(**{**defaults, **settings}), models)
     await app.start()
     try:

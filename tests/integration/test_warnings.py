@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from dragoman.v1 import (
@@ -11,8 +14,9 @@ from dragoman.v1 import (
     Translation,
     WarningKind,
 )
+from dragoman_model.checkpoint import LoadedModel
 from tests.integration.dumps import dump
-from tests.integration.servers import RunningServer
+from tests.integration.servers import SENTENCES, RunningServer, serving
 
 SHORT = {"max_decoding_length": 12}
 LOOP = "Die die die"  # what a translation is made to start with
@@ -79,3 +83,55 @@ async def test_given_translation_is_warned_of_in_the_text_as_it_was_sent(server:
     assert sentence.header.translation.text[copy.target.start : copy.target.end] == "The cat sleeps on it"
     assert copy.value == 1
     assert server.value("dragoman_warnings_total", model="en-de", kind="copy") == 0
+
+
+# Source words that a random model's translation of this length can hardly look at all of.
+LONG = "He sings in the garden and reads the red book by the house with the 12 trees where we see you."
+
+
+async def translate(server: RunningServer, **fields: Any) -> Translation:
+    response = await server.stub.TranslateText(
+        TranslateTextRequest(texts=[LONG], options={"max_decoding_length": 1}, **fields)
+    )
+    (translation,) = response.translations
+    return translation
+
+
+def uncovered(translation: Translation) -> list[tuple[int, int]]:
+    kind = WarningKind.WARNING_KIND_UNCOVERED_SOURCE
+    return [(w.source.start, w.source.end) for w in translation.warnings if w.kind == kind]
+
+
+async def test_uncovered_source_is_told_of_where_attention_was_asked_for(server: RunningServer):
+    plain = await translate(server)
+    linked = await translate(server, output={"include_alignments": True})
+    (dumped,) = await dump(server, text=LONG, options={"max_decoding_length": 1})
+
+    assert uncovered(linked) == uncovered(dumped.header.translation) == [(0, len(LONG))]
+    assert uncovered(plain) == []
+    assert [w for w in linked.warnings if not w.HasField("source")] == list(plain.warnings)
+    assert linked.text == plain.text == dumped.header.translation.text
+    assert linked.score == plain.score
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+async def test_sample_for_the_metrics_changes_no_answer(model: LoadedModel, share: float):
+    async with serving(model) as server:
+        expected = [*await translations(server, SENTENCES[0], ""), await translate(server)]
+    async with serving(model, attention_sample_share=share) as server:
+        made = [*await translations(server, SENTENCES[0], ""), await translate(server)]
+        looked_at = server.value("dragoman_cross_attention_entropy_nats_count", model="en-de")
+        entropies = server.value("dragoman_cross_attention_entropy_nats_sum", model="en-de")
+        warned = server.value("dragoman_warnings_total", model="en-de", kind="uncovered_source")
+
+    assert made == expected
+    assert looked_at == 4 * share
+    assert 0 <= entropies <= looked_at * math.log(256)
+    assert bool(warned) == bool(share)
+
+
+async def test_given_translation_is_no_part_of_the_metrics(server: RunningServer):
+    await dump(server, text=LONG, translation="Er singt.")
+    assert server.value("dragoman_cross_attention_entropy_nats_count", model="en-de") == 0
+    await dump(server, text=LONG)
+    assert server.value("dragoman_cross_attention_entropy_nats_count", model="en-de") == 1

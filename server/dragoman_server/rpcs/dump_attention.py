@@ -7,6 +7,7 @@ import functools
 from collections.abc import AsyncIterator
 
 from dragoman.v1 import DumpAttentionRequest, DumpAttentionResponse
+from dragoman_model.coverage import attention_entropy
 from dragoman_model.plan import AttentionOutput
 from dragoman_model.translator import assemble
 from dragoman_server.attention import (
@@ -83,6 +84,7 @@ async def dump_attention(
             )
             if asked.translation is None:
                 served.metrics.count_warnings(sentence.warnings)
+                served.metrics.cross_attention_entropy_nats.observe(attention_entropy(output.cross_mean))
             select = functools.partial(select_weights, served.model, sentence, asked.selection)
             is_small = num_weights(output) <= _MAX_INLINE_WEIGHTS
             selected = select() if is_small else await asyncio.to_thread(select)

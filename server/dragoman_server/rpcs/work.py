@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 
 from dragoman.v1 import Translation
 from dragoman_model.alignment import aligning_heads, link_text
+from dragoman_model.coverage import attention_entropy, uncovered_text
 from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishedSentence
+from dragoman_model.quality import QualityWarning
 from dragoman_model.translator import PreparedText, assemble, max_length_of, prepare
 from dragoman_server.catalogue import Catalogue, ServedModel
 from dragoman_server.errors import FieldViolation, InvalidArgumentError
@@ -28,8 +31,6 @@ T = TypeVar("T")
 _MAX_INLINE_CHARACTERS = 4096
 # Linking a sentence's words takes so many times as long as decoding its tokens.
 _LINKING_COST = 16
-
-_TEXT_ALONE = OutputChoice()
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -157,7 +158,7 @@ def decode_work(
     prepared: PreparedText,
     options: DecodingOptions,
     prefix_field: str,
-    output: OutputChoice = _TEXT_ALONE,
+    output: OutputChoice | None = None,
 ) -> list[Decode]:
     """Returns the work for each sentence of a text.
 
@@ -166,13 +167,17 @@ def decode_work(
         prepared: The text.
         options: How to search.
         prefix_field: Path of the request's field that holds the text's target prefix.
-        output: What is wanted beside the text.
+        output: What is wanted beside the text; with None its attention is neither wanted nor looked at for the metrics.
 
     Raises:
         InvalidArgumentError: The prefix leaves no room for a translation.
     """
     work = []
-    heads = aligning_heads(served.model.config) if output.include_alignments else ()
+    # Nobody can guess from a translation whether it was looked at, so that no seed is needed.
+    is_looked_at = output is not None and (
+        output.include_alignments or random.random() < served.attention_sample_share
+    )
+    heads = aligning_heads(served.model.config) if is_looked_at else ()
     prefix_ids = prepared.prefix_ids  # the first sentence's
     for source_ids in prepared.source_ids:
         try:
@@ -216,12 +221,26 @@ def assemble_text(
     # Without tokens it takes a tenth of the time.
     translation = assemble(served.model, prepared, hypotheses, with_tokens=output.include_tokens)
     served.metrics.count_warnings(translation.warnings)
-    links = (
-        link_text(served.model, prepared, results, output.alignment_method)
-        if output.include_alignments
-        else []
-    )
+    links = []
+    if results and results[0].attention is not None:
+        uncovered = look_at_text(served, prepared, results)
+        # Only where attention was asked for, since what is returned can't depend on which texts the metrics sample.
+        if output.include_alignments:
+            translation = replace(translation, warnings=(*translation.warnings, *uncovered))
+            links = link_text(served.model, prepared, results, output.alignment_method)
     return translation_message(translation, options, include_tokens=output.include_tokens, word_links=links)
+
+
+def look_at_text(
+    served: ServedModel, prepared: PreparedText, results: Sequence[FinishedSentence]
+) -> list[QualityWarning]:
+    """Returns what a text's attention warns of; that is counted, and how spread it was."""
+    for result in results:
+        assert result.attention is not None
+        served.metrics.cross_attention_entropy_nats.observe(attention_entropy(result.attention.cross_mean))
+    uncovered = uncovered_text(served.model, prepared, results)
+    served.metrics.count_warnings(uncovered)
+    return uncovered
 
 
 def assembling_cost(num_characters: int, options: DecodingOptions, output: OutputChoice) -> int:
