@@ -159,7 +159,8 @@ class Translation:
         model_digest: SHA-256 of its weights, in hexadecimal.
         alternatives: The ``num_hypotheses`` best, best first, the first equal to this; empty where one was asked for.
         seed: What sampling used; None where nothing was sampled.
-        warnings: Signs that it may be bad, in the order of the sentences.
+        warnings: Signs that it may be bad: those that the texts show, then uncovered source words where alignments or
+            attention were asked for.
         word_links: Which word stands for which, of the translation's words in their order; empty unless asked for.
     """
 

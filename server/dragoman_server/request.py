@@ -110,6 +110,7 @@ class Decode:
         is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
         attention_heads: (layer, head) pairs whose mean cross-attention over the finished translation is wanted, too; empty is
             off.
+        needs_attention: Its caller waits for that; without it the translation fails, too.
     """
 
     source_ids: tuple[int, ...]
@@ -119,6 +120,7 @@ class Decode:
     numbers: SourceNumbers | None = None
     is_given: bool = False
     attention_heads: tuple[tuple[int, int], ...] = ()
+    needs_attention: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

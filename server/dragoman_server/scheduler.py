@@ -294,7 +294,7 @@ class Scheduler:
             self._outcomes.append(Outcome(state.call, results))
 
     def _fail(self, failed: FailedSentence) -> None:
-        """Ends the one call whose sentence raised an error; the other calls never notice."""
+        """Ends the one call whose sentence raised an error, unless that had been translated and nobody waits for more."""
         sentence = self._leave(failed.id) or self._attending.pop(failed.id, None)
         if sentence is None or sentence.state.call.id not in self._calls:
             return
@@ -305,7 +305,11 @@ class Scheduler:
             request_id=sentence.state.call.request_id,
             **describe_exception(failed.error),
         )
-        self._drop(sentence.state, "error", InternalError())
+        finished = sentence.state.results[sentence.index]
+        if isinstance(sentence.work, Decode) and not sentence.work.needs_attention and finished is not None:
+            self._finish(sentence, finished)
+        else:
+            self._drop(sentence.state, "error", InternalError())
 
     def _drop(self, state: CallState, reason: str, error: CallError | None = None) -> None:
         """Ends a call before its time, wherever its sentences are; without an error nobody is told."""

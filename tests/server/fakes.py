@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -32,6 +32,7 @@ class FakeBatch:
         plans: What it was asked to do, in order.
         failure: Raised by the next run, once.
         poisoned: The first source token of sentences that fail by themselves, at their first step.
+        attention_failure: What every forced pass raises.
         row_seconds: What a step is said to take for each row, beside a thousandth of a second.
         gate: When set, a run waits for one permit before it returns.
     """
@@ -39,6 +40,7 @@ class FakeBatch:
     plans: queue.SimpleQueue[Plan] = field(default_factory=queue.SimpleQueue)
     failure: Exception | None = None
     poisoned: int | None = None
+    attention_failure: Exception | None = None
     row_seconds: float = 0.0
     gate: threading.Semaphore | None = None
 
@@ -67,6 +69,9 @@ class FakeBatch:
         in_step = [i for i, (sequence, _) in self.rows.items() if sequence.lane not in plan.hold]
         num_rows = sum(self.rows[row_id][0].options.num_rows for row_id in in_step)
         finished = [ended for row_id in in_step if (ended := self._advance(row_id))]
+        if self.attention_failure is not None:
+            failed += [FailedSentence(attend.id, self.attention_failure) for attend in plan.attend]
+            plan = replace(plan, attend=())
         attentions = [
             AttentionOutput(attend.id, weights[None, None], (-0.5,), weights)
             for attend in plan.attend

@@ -393,6 +393,24 @@ def test_a_call_cancelled_while_it_waits_for_attention_is_forgotten():
     assert stage.value("sentences_total", finish_reason="cancelled") == 0
 
 
+@pytest.mark.parametrize("needs_attention", [False, True])
+def test_attention_that_fails_takes_only_a_translation_along_that_needs_it(needs_attention: bool):
+    stage = Stage()
+    stage.batch.attention_failure = RuntimeError("out of memory")
+    work = dataclasses.replace(looked_back_at(3), needs_attention=needs_attention)
+    stage.scheduler.add(Call(work=(work, decode(5)), arrived=stage.clock.now))
+
+    stage.run_until_idle()
+
+    (outcome,) = stage.scheduler.take_outcomes()
+    if needs_attention:
+        assert isinstance(outcome.error, InternalError)
+    else:
+        assert [len(result.best.token_ids) for result in outcome.results] == [3, 5]
+        assert [result.attention for result in outcome.results] == [None, None]
+    assert not stage.scheduler.has_work
+
+
 def test_a_translation_that_reaches_its_limit_says_so():
     stage = Stage()
     stage.add(9, max_length=4)

@@ -194,6 +194,7 @@ def decode_work(
                 options=options,
                 prefix_ids=prefix_ids,
                 attention_heads=heads,
+                needs_attention=output is not None and output.include_alignments,
                 numbers=served.model.tokenizer.numbers(source_ids) if options.keep_numbers else None,
             )
         )
@@ -222,7 +223,7 @@ def assemble_text(
     translation = assemble(served.model, prepared, hypotheses, with_tokens=output.include_tokens)
     served.metrics.count_warnings(translation.warnings)
     links = []
-    if results and results[0].attention is not None:
+    if results and all(result.attention is not None for result in results):
         uncovered = look_at_text(served, prepared, results)
         # Only where attention was asked for, since what is returned can't depend on which texts the metrics sample.
         if output.include_alignments:
