@@ -73,7 +73,7 @@ class WordLink:
     Attributes:
         source: The source word; None where the target word stands for nothing there.
         target: The word of the translation.
-        probability: Attention mass of the link, 0 to 1.
+        probability: How much of all that the word could stand for speaks for this, by attention, 0 to 1.
     """
 
     source: TextSpan | None

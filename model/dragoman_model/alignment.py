@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dragoman_model.alignment_config import AlignmentMethod
+from dragoman_model.alignment_config import AlignmentMethod, Weighting
 from dragoman_model.attention_maps import average_rows, sum_columns
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.config import ModelConfig
-from dragoman_model.plan import FinishedSentence
+from dragoman_model.plan import AttentionOutput, FinishedSentence
 from dragoman_model.tokenizer import Piece
 from dragoman_model.translator import PreparedText
 from dragoman_model.words import Unit, word_units
@@ -28,7 +28,7 @@ class WordLink:
     Attributes:
         source: The source word, half-open code points; None where the word stands for nothing there.
         target: The word of the translation, likewise.
-        probability: Attention mass of the link, 0 to 1.
+        probability: How much of all that the word could stand for speaks for this, 0 to 1.
     """
 
     source: tuple[int, int] | None
@@ -40,45 +40,49 @@ def aligning_heads(config: ModelConfig) -> tuple[tuple[int, int], ...]:
     """Returns the (layer, head) pairs whose mean links words: the configured ones, or all where none are."""
     if config.alignment is not None:
         return tuple((config.alignment.layer, head) for head in config.alignment.heads)
+    return every_head(config)
+
+
+def every_head(config: ModelConfig) -> tuple[tuple[int, int], ...]:
+    """Returns the (layer, head) pairs of all of a model's cross-attention."""
     return tuple(
         (layer, head) for layer in range(config.num_decoder_layers) for head in range(config.num_heads)
     )
 
 
-def aligning_method(config: ModelConfig) -> AlignmentMethod:
+def method_of(config: ModelConfig) -> AlignmentMethod:
     """Returns the configured method; naive where there is none."""
     return config.alignment.method if config.alignment is not None else "naive"
 
 
+def weighting_of(config: ModelConfig) -> Weighting:
+    """Returns the configured weighting; attention as it is where there is none."""
+    return config.alignment.weighting if config.alignment is not None else "prior"
+
+
 @torch.inference_mode()
-def link_sentence(
-    weights: Tensor,
-    source: Sequence[Piece],
-    source_text: str,
-    target: Sequence[Piece],
-    target_text: str,
-    method: AlignmentMethod,
-) -> list[WordLink]:
-    """Returns the links of a sentence's words: one for each word of the translation, in their order.
+def token_rows(attention: AttentionOutput, method: AlignmentMethod, weighting: Weighting) -> Tensor:
+    """Returns for each token of a translation how much each source position stands for it, (T, S); rows sum to 1.
+
+    Row t of attention is that of the step in which token t is *predicted*, which is what the naive method takes; the decoder
+    *reads* the token in the next one, which is what the shifted method takes (Chen et al. 2020, section 3.1). The last token
+    is end-of-sentence, which no step reads; its row stays as it is.
+
+    Either is chosen before the token is known: it is a prior over source positions. The posterior, once the token is known,
+    is p(j | y_t) ∝ a_tj · p(y_t | j) (Shankar and Sarawagi 2019), here with p(y_t | j) ∝ exp of `direct_logits`.
 
     Args:
-        weights: Cross-attention of each target token's prediction, end-of-sentence's last, (T, S).
-        source: The sentence's tokens, end-of-sentence last.
-        source_text: What their spans count in.
-        target: The translation's tokens in their order; whether end-of-sentence is among them makes no difference.
-        target_text: What their spans count in.
-        method: Which row of the weights is a word's.
+        attention: Of the heads that align, their mean.
+        method: Which row is a token's.
+        weighting: Prior or posterior.
     """
-    source_words, target_words = words_of(source, source_text), words_of(target, target_text)
-    mass = word_mass(weights, source_words, target_words, method)
-    return [
-        WordLink(
-            source=None if index is None else source_words[index].span,
-            target=_span(word),
-            probability=probability,
-        )
-        for word, (index, probability) in zip(target_words, best_links(mass), strict=True)
-    ]
+    rows = attention.cross[0, 0]  # (T, S)
+    if method == "shifted":
+        rows = torch.cat((rows[1:], rows[-1:]))
+    if weighting == "prior":
+        return rows
+    assert attention.direct_logits is not None
+    return (attention.direct_logits + rows.log()).softmax(-1)
 
 
 def link_text(
@@ -95,7 +99,7 @@ def link_text(
         results: For each of its sentences the translation with the attention of `aligning_heads`.
         method: None takes the configured one.
     """
-    method = method or aligning_method(model.config)
+    method, weighting = method or method_of(model.config), weighting_of(model.config)
     links: list[WordLink] = []
     offset = 0  # of the sentence's translation
     for sentence, separator, result in zip(
@@ -105,12 +109,37 @@ def link_text(
         offset += len(separator)
         translation, target = model.tokenizer.target_pieces(result.best.token_ids)
         source = model.tokenizer.source_pieces(sentence.text)
-        weights = result.attention.cross[0, 0]  # (T, S)
-        for link in link_sentence(weights, source, sentence.text, target, translation, method):
+        rows = token_rows(result.attention, method, weighting)
+        for link in link_sentence(rows, source, sentence.text, target, translation):
             moved = None if link.source is None else _moved(link.source, sentence.start)
             links.append(WordLink(moved, _moved(link.target, offset), link.probability))
         offset += len(translation)
     return links
+
+
+@torch.inference_mode()
+def link_sentence(
+    rows: Tensor, source: Sequence[Piece], source_text: str, target: Sequence[Piece], target_text: str
+) -> list[WordLink]:
+    """Returns the links of a sentence's words: one for each word of the translation, in their order.
+
+    Args:
+        rows: From `token_rows`, (T, S).
+        source: The sentence's tokens, end-of-sentence last.
+        source_text: What their spans count in.
+        target: The translation's tokens in their order; whether end-of-sentence is among them makes no difference.
+        target_text: What their spans count in.
+    """
+    source_words, target_words = words_of(source, source_text), words_of(target, target_text)
+    mass = word_mass(rows, source_words, target_words)
+    return [
+        WordLink(
+            source=None if index is None else source_words[index].span,
+            target=_span(word),
+            probability=probability,
+        )
+        for word, (index, probability) in zip(target_words, mutual_links(mass), strict=True)
+    ]
 
 
 def words_of(pieces: Sequence[Piece], text: str) -> list[Unit]:
@@ -120,43 +149,46 @@ def words_of(pieces: Sequence[Piece], text: str) -> list[Unit]:
     ]
 
 
-def word_mass(
-    weights: Tensor, source: Sequence[Unit], target: Sequence[Unit], method: AlignmentMethod
-) -> Tensor:
-    """Returns how much each word of a translation looks at each word of its source, and at nothing there.
+def word_mass(rows: Tensor, source: Sequence[Unit], target: Sequence[Unit]) -> Tensor:
+    """Returns how much each word of a source stands for each word of its translation, and how much nothing there does.
 
-    The pieces of a source word are summed, the rows of a target word averaged. Row t is that of the step in which target token
-    t is *predicted*, which is what the naive method takes; the decoder *reads* the token in the next one, which is what the
-    shifted method takes (Chen et al. 2020, section 3.1).
+    The columns of a source word's pieces are summed, the rows of a target word's averaged.
 
     Args:
-        weights: Cross-attention, end-of-sentence's row last, (T, S).
+        rows: From `token_rows`, (T, S).
         source: Words of the source.
         target: Words of the translation.
-        method: Which row is a token's.
 
     Returns:
         (V, U + 1), rows sum to 1; the last column is what goes to special tokens.
     """
-    offset = 1 if method == "shifted" else 0
-    rows = average_rows(weights, [[index + offset for index in unit.pieces] for unit in target])
+    rows = average_rows(rows, [unit.pieces for unit in target])
     columns = sum_columns(rows, [unit.pieces for unit in source])
     rest = (rows.sum(-1, keepdim=True) - columns.sum(-1, keepdim=True)).clamp(min=0)
     return torch.cat((columns, rest), dim=-1)
 
 
-def best_links(mass: Tensor) -> list[tuple[int | None, float]]:
-    """Returns for each word of a translation its source word, None where special tokens draw more, and the mass of it.
+def mutual_links(mass: Tensor) -> list[tuple[int | None, float]]:
+    """Returns for each word of a translation the source word with which it is linked, and how much speaks for it.
+
+    Two words are linked where they choose each other: of the source words none stands more for this one, nor do special
+    tokens, and for no other word of the translation does this source word stand more. Where none is, the word stands for
+    nothing in the source; what speaks for that is what the strongest source word leaves.
 
     Args:
         mass: From `word_mass`, (V, U + 1).
     """
-    num_words = mass.size(-1) - 1
-    values, indices = mass.max(dim=-1)
-    return [
-        (index if index < num_words else None, min(value, 1.0))
-        for index, value in zip(indices.tolist(), values.tolist(), strict=True)
-    ]
+    words, rest = mass[:, :-1], mass[:, -1].tolist()
+    if not words.numel():
+        return [(None, 1.0)] * mass.size(0)
+    values, sources = words.max(dim=1)
+    back = words.argmax(dim=0).tolist()
+    links: list[tuple[int | None, float]] = []
+    for target, (value, source) in enumerate(zip(values.tolist(), sources.tolist(), strict=True)):
+        is_mutual = back[source] == target and value >= rest[target]
+        probability = value if is_mutual else 1.0 - value
+        links.append((source if is_mutual else None, min(max(probability, 0.0), 1.0)))
+    return links
 
 
 def _moved(span: tuple[int, int], offset: int) -> tuple[int, int]:

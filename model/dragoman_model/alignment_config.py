@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 AlignmentMethod = Literal["naive", "shifted"]
+Weighting = Literal["prior", "posterior"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +19,14 @@ class AlignmentConfig:
         heads: Its heads, from 0, each once, one or more; their mean counts.
         method: Which row is a word's: that of the step in which it is predicted ("naive"), or that of the step in which the
             decoder reads it ("shifted", Chen et al. 2020).
+        weighting: Attention as it is, before the word is known ("prior"), or times what each source position says of the word
+            that was written ("posterior", Shankar and Sarawagi 2019).
     """
 
     layer: int
     heads: tuple[int, ...]
     method: AlignmentMethod = "naive"
+    weighting: Weighting = "prior"
 
     def __post_init__(self) -> None:
         if not _is_index(self.layer):
@@ -33,6 +37,8 @@ class AlignmentConfig:
             raise ValueError(f"heads is {self.heads!r}; each may be there once")
         if self.method not in get_args(AlignmentMethod):
             raise ValueError(f"method is {self.method!r}; it must be 'naive' or 'shifted'")
+        if self.weighting not in get_args(Weighting):
+            raise ValueError(f"weighting is {self.weighting!r}; it must be 'prior' or 'posterior'")
 
     def check_shape(self, num_layers: int, num_heads: int) -> None:
         """Refuses layers and heads that a model doesn't have.
@@ -52,7 +58,7 @@ def alignment_from_mapping(values: Mapping[str, object]) -> AlignmentConfig:
     Raises:
         ValueError: A key is unknown or missing, or a value is not allowed; the message says which.
     """
-    known = {"layer", "heads", "method"}
+    known = {"layer", "heads", "method", "weighting"}
     for name in sorted(set(values) - known):
         raise ValueError(f"unknown key {name!r}; known are {', '.join(sorted(known))}")
     for name in ("layer", "heads"):

@@ -17,6 +17,7 @@ from torch import Tensor
 from dragoman_model.attention_maps import mean_of_heads
 from dragoman_model.beams import BeamSearch, RowSearch
 from dragoman_model.cache import DecoderCache
+from dragoman_model.direct_logits import direct_logits
 from dragoman_model.groups import BeamGroup, Group, RowGroup
 from dragoman_model.inference import EncodedSources
 from dragoman_model.native.model import inference_model
@@ -192,7 +193,13 @@ class RunningBatch:
             cross_mean=cross.mean((0, 1)),
             encoder_self=_stacked(record.encoder_self) if wants_encoder else None,
             decoder_self=_stacked(record.decoder_self) if wants_decoder else None,
+            direct_logits=self._direct_logits(forced, memory, record) if forced.heads else None,
         )
+
+    def _direct_logits(self, forced: ForcedDecode, memory: Tensor, record: AttentionRecord) -> Tensor:
+        target_ids = torch.tensor(forced.target_ids, device=memory.device)
+        (states,) = record.decoder_states
+        return direct_logits(self._transformer, memory, states, target_ids, forced.heads).cpu()
 
 
 def _stacked(layers: SequenceOf[Tensor]) -> Tensor:

@@ -60,7 +60,8 @@ class ForcedDecode:
         source_ids: Source tokens, end-of-sentence last.
         target_ids: Target tokens, end-of-sentence last (or the last token made, where decoding hit its length limit).
         kinds: Where attention is wanted: which, beside cross-attention.
-        heads: (layer, head) pairs whose mean is all that is wanted of cross-attention; empty keeps every head apart.
+        heads: (layer, head) pairs whose mean is all that is wanted of cross-attention, with what they say of each token; empty
+            keeps every head apart.
     """
 
     id: int
@@ -153,6 +154,7 @@ class AttentionOutput:
         cross_mean: The mean of every head of every layer of it, whichever were asked for, (T, S).
         encoder_self: Self-attention weights of the encoder's layers, (L, H, S, S), where asked for.
         decoder_self: Self-attention weights of each target token's prediction, (L, H, T, T), where asked for.
+        direct_logits: What the chosen heads say of each target token, (T, S), where some are chosen; see `direct_logits`.
     """
 
     id: int
@@ -161,6 +163,7 @@ class AttentionOutput:
     cross_mean: Tensor
     encoder_self: Tensor | None = None
     decoder_self: Tensor | None = None
+    direct_logits: Tensor | None = None
 
     def of(self, kind: AttentionKind) -> Tensor:
         """Returns the weights of a kind that was asked for."""

@@ -29,11 +29,13 @@ class AttentionRecord:
         encoder_self: (B, H, S, S) each.
         decoder_self: (B, H, T, T) each.
         cross: (B, H, T, S) each.
+        decoder_states: The decoder's states before the last normalisation, (B, T, D), alone.
     """
 
     encoder_self: list[Tensor] = field(default_factory=list)
     decoder_self: list[Tensor] = field(default_factory=list)
     cross: list[Tensor] = field(default_factory=list)
+    decoder_states: list[Tensor] = field(default_factory=list)
 
 
 class Transformer(nn.Module):
@@ -140,6 +142,8 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             records = (record.decoder_self, record.cross) if record else (None, None)
             x = layer(x, memory, self_mask, cross_mask, *records)
+        if record:
+            record.decoder_states.append(x)
         return self.decoder_norm(x)
 
     def project(self, states: Tensor) -> Tensor:
