@@ -15,7 +15,7 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
-_COMMANDS = ("train", "evaluate", "translate", "average", "info")
+_COMMANDS = ("train", "evaluate", "translate", "average", "info", "align", "align-eval")
 
 
 class _LazyGroup(click.Group):
@@ -27,11 +27,12 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        name = cmd_name.replace("-", "_")
         try:
-            module = importlib.import_module(f"dragoman_model.commands.{cmd_name}")
+            module = importlib.import_module(f"dragoman_model.commands.{name}")
         except ModuleNotFoundError as error:
             return _refusal(cmd_name, error.name)
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{name}_command")
         return command
 
 

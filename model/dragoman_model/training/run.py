@@ -11,6 +11,7 @@ from dragoman_model.checkpoint import CONFIG_FILE, named_weights, save_model
 from dragoman_model.config import ModelConfig, config_from_mapping
 from dragoman_model.errors import RecipeError, TrainingError
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
+from dragoman_model.training.align import align_model
 from dragoman_model.training.corpus import Corpus, prepare
 from dragoman_model.training.evaluate import DevScores, DevSet
 from dragoman_model.training.options import training_options
@@ -38,7 +39,8 @@ def train(
     """Trains the model of a recipe into a model directory.
 
     ``output/training`` holds the run: ``state.pt``, ``checkpoints/`` and ``log.jsonl``. At its end the best checkpoints
-    are averaged, and the average or the best single one, whichever does better on the dev set, becomes the model.
+    are averaged, and the average or the best single one, whichever does better on the dev set, becomes the model; last, the
+    heads that link words best are found.
 
     Args:
         recipe: What to train.
@@ -83,7 +85,9 @@ def train(
     )  # fmt: skip
     if not trainer.run(observer, should_stop):
         return None
-    return write_best_model(trainer.best_checkpoints(), config, dev, output, recipe, device)
+    scores = write_best_model(trainer.best_checkpoints(), config, dev, output, recipe, device)
+    align_model(output, corpus, str(device))
+    return scores
 
 
 def write_best_model(

@@ -72,6 +72,8 @@ def test_a_recipe_becomes_a_model_that_loads_and_translates(recipe, tmp_path):
     assert model.name == "made-up"
     assert model.config.language_pairs == (("en", "de"),)
     assert model.tokenizer.vocab_size == TINY_VOCAB_SIZE
+    assert model.config.alignment is not None
+    assert model.config.alignment.layer == 0
     assert len(Translator(model).translate(["The cat sees you."])[0].tokens) > 0
     card = (tmp_path / "made-up" / CARD_FILE).read_text()
     assert card.startswith("# made-up\n")
