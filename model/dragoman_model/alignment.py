@@ -15,7 +15,7 @@ from dragoman_model.alignment_config import AlignmentMethod, Weighting
 from dragoman_model.attention_maps import average_rows, sum_columns
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.config import ModelConfig
-from dragoman_model.plan import AttentionOutput, FinishedSentence
+from dragoman_model.plan import FinishedSentence
 from dragoman_model.tokenizer import Piece
 from dragoman_model.translator import PreparedText
 from dragoman_model.words import Unit, word_units
@@ -61,7 +61,7 @@ def weighting_of(config: ModelConfig) -> Weighting:
 
 
 @torch.inference_mode()
-def token_rows(attention: AttentionOutput, method: AlignmentMethod, weighting: Weighting) -> Tensor:
+def token_rows(cross: Tensor, logits: Tensor | None, method: AlignmentMethod, weighting: Weighting) -> Tensor:
     """Returns for each token of a translation how much each source position stands for it, (T, S); rows sum to 1.
 
     Row t of attention is that of the step in which token t is *predicted*, which is what the naive method takes; the decoder
@@ -72,17 +72,16 @@ def token_rows(attention: AttentionOutput, method: AlignmentMethod, weighting: W
     is p(j | y_t) ∝ a_tj · p(y_t | j) (Shankar and Sarawagi 2019), here with p(y_t | j) ∝ exp of `direct_logits`.
 
     Args:
-        attention: Of the heads that align, their mean.
+        cross: Mean attention of the heads that align, (T, S).
+        logits: Their `direct_logits`, (T, S); None where attention is taken as it is.
         method: Which row is a token's.
         weighting: Prior or posterior.
     """
-    rows = attention.cross[0, 0]  # (T, S)
-    if method == "shifted":
-        rows = torch.cat((rows[1:], rows[-1:]))
+    rows = torch.cat((cross[1:], cross[-1:])) if method == "shifted" else cross
     if weighting == "prior":
         return rows
-    assert attention.direct_logits is not None
-    return (attention.direct_logits + rows.log()).softmax(-1)
+    assert logits is not None
+    return (logits + rows.log()).softmax(-1)
 
 
 def link_text(
@@ -109,7 +108,8 @@ def link_text(
         offset += len(separator)
         translation, target = model.tokenizer.target_pieces(result.best.token_ids)
         source = model.tokenizer.source_pieces(sentence.text)
-        rows = token_rows(result.attention, method, weighting)
+        attention = result.attention
+        rows = token_rows(attention.cross[0, 0], attention.direct_logits, method, weighting)
         for link in link_sentence(rows, source, sentence.text, target, translation):
             moved = None if link.source is None else _moved(link.source, sentence.start)
             links.append(WordLink(moved, _moved(link.target, offset), link.probability))

@@ -12,7 +12,6 @@ from dragoman_model.alignment import (
     words_of,
 )
 from dragoman_model.alignment_config import AlignmentConfig
-from dragoman_model.plan import AttentionOutput
 from dragoman_model.tokenizer import Piece
 from tests.models import tiny_config
 
@@ -25,28 +24,24 @@ WEIGHTS = torch.tensor(
 )
 
 
-def attention(direct_logits=None):
-    return AttentionOutput(0, WEIGHTS[None, None], (), direct_logits=direct_logits)
-
-
 def mass(rows):
     return word_mass(rows, words_of(SOURCE, "the tree"), words_of(TARGET, "der Baum"))
 
 
 def test_a_word_is_the_mean_of_its_rows_and_the_sum_of_its_columns():
-    rows = token_rows(attention(), "naive", "prior")
+    rows = token_rows(WEIGHTS, None, "naive", "prior")
     torch.testing.assert_close(rows, WEIGHTS)
     torch.testing.assert_close(mass(rows), torch.tensor([[0.6, 0.2, 0.2], [0.1, 0.6, 0.3]]))
 
 
 def test_the_shifted_method_takes_the_rows_that_have_read_the_word():
-    rows = token_rows(attention(), "shifted", "prior")
+    rows = token_rows(WEIGHTS, None, "shifted", "prior")
     torch.testing.assert_close(mass(rows), torch.tensor([[0.2, 0.6, 0.2], [0.05, 0.35, 0.6]]))
 
 
 def test_the_posterior_is_attention_times_what_each_position_says_of_the_word():
     says = torch.tensor([[1.0, 2.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.5], [9.0, 1.0, 3.0, 1.0], [1.0] * 4])
-    rows = token_rows(attention(says.log()), "naive", "posterior")
+    rows = token_rows(WEIGHTS, says.log(), "naive", "posterior")
     expected = torch.tensor(
         [[0.6, 0.2, 0.1, 0.2], [0.2, 0.3, 0.3, 0.1], [0.0, 0.3, 0.9, 0.4], [0.1, 0.0, 0.1, 0.8]]
     )
@@ -54,7 +49,7 @@ def test_the_posterior_is_attention_times_what_each_position_says_of_the_word():
 
 
 def test_whether_end_of_sentence_is_among_the_pieces_makes_no_difference():
-    rows = token_rows(attention(), "shifted", "prior")
+    rows = token_rows(WEIGHTS, None, "shifted", "prior")
     links = [link_sentence(rows, SOURCE, "the tree", target, "der Baum") for target in (TARGET, TARGET[:-1])]
     assert links[0] == links[1]
 

@@ -15,7 +15,6 @@ from dragoman_model.alignment import mutual_links, token_rows, words_of
 from dragoman_model.alignment_config import AlignmentMethod, Weighting
 from dragoman_model.attention_maps import average_rows, mean_of_heads, sum_columns
 from dragoman_model.direct_logits import direct_logits
-from dragoman_model.plan import AttentionOutput
 from dragoman_model.tokenizer import Tokenizer
 from dragoman_model.training.corpus import Pair
 from dragoman_model.training.fast_align import Links
@@ -77,10 +76,10 @@ class AttendedPair:
 
     def mass(self, heads: Heads, method: AlignmentMethod, weighting: Weighting) -> Tensor:
         """Returns what `alignment.word_mass` does, by some heads, (V, U + 1)."""
-        cross = mean_of_heads(self.cross, heads)[None, None]
+        cross = mean_of_heads(self.cross, heads)
         layers, indices = zip(*heads, strict=True)
         logits = self.direct_logits[list(layers), list(indices)].sum(0)
-        rows = token_rows(AttentionOutput(0, cross, (), direct_logits=logits), method, weighting)
+        rows = token_rows(cross, logits, method, weighting)
         words = sum_columns(average_rows(rows, self.target), self.source)
         return torch.cat((words, 1 - words.sum(-1, keepdim=True)), -1)
 
