@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.cells import cell_len
 
@@ -15,8 +15,8 @@ from dragoman_client.pictures.ramp import PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 PlotFormat: TypeAlias = Literal["png", "svg"]
 
@@ -26,6 +26,7 @@ _FONT_POINTS, _SMALL_FONT_POINTS = 8.0, 6.0
 _GAP = 0.09  # between small panels
 _MARGIN = 0.35  # between sentences
 _BAR_WIDTH, _BAR_HEIGHT = 0.09, 1.4
+_PADDING = 0.05
 _POINTS = 1 / 72
 _CHARACTER_WIDTH = 0.62  # of a mean character, in font sizes
 _WHITE, _FRAME = (255, 255, 255), "#b8b8b8"  # a paper is white, and so is nothing on it
@@ -39,7 +40,7 @@ _OTHER_FONTS = (
     "Symbola",
 )
 _PNG_DPI = 300
-_MAX_PNG_PIXELS = 12_000  # along a side; a longer figure gets coarser
+_MAX_PNG_PIXELS = 6_000  # along a side; a longer figure gets coarser
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,16 @@ def render_figure(attentions: Sequence[Attention], plot_format: PlotFormat) -> b
         (max(map(max, panel.weights)) for rows in sheets for row in rows for panel in row), default=0.0
     )
     end_of_scale = math.ceil(highest * 10) / 10 or 1.0
-    top, image = 0.0, None
+    top, mesh = 0.0, None
     with _settings():
         figure = Figure(figsize=(1, 1))  # the tight box of what is drawn becomes the size
         for attention, rows in zip(drawn, sheets, strict=True):
-            top, image = _draw_sentence(figure, attention, rows, top, end_of_scale)
-        if image is not None:
-            _add_scale(figure, image)
+            top, mesh = _draw_sentence(figure, attention, rows, top, end_of_scale)
+        if mesh is not None:
+            _add_scale(figure, mesh)
         else:
             figure.text(0, 0, "nothing but special tokens", fontsize=_FONT_POINTS)
-        return _save(figure, plot_format, -top)
+        return _save(figure, plot_format)
 
 
 def _panels(tensor: AttentionTensor) -> list[list[_Panel]]:
@@ -114,8 +115,8 @@ def _panels(tensor: AttentionTensor) -> list[list[_Panel]]:
 
 def _draw_sentence(
     figure: "Figure", attention: Attention, rows: list[list[_Panel]], top: float, end_of_scale: float
-) -> "tuple[float, AxesImage]":
-    """Draws a sentence's panels below a height; returns where the next may begin, and one of the images."""
+) -> "tuple[float, QuadMesh]":
+    """Draws a sentence's panels below a height; returns where the next may begin, and one of the meshes."""
     kind = attention.weights.kind
     column_labels = [clean(unit.text) for unit in attention.columns(kind)]
     row_labels = [clean(unit.text) for unit in attention.rows(kind)]
@@ -129,9 +130,9 @@ def _draw_sentence(
         for column, panel in enumerate(panels):
             left, bottom = column * (width + _GAP), top - height
             axes = figure.add_axes((left, bottom, width, height))
-            image = _draw_panel(axes, panel, end_of_scale)
+            mesh = _draw_panel(axes, panel, end_of_scale)
             if row == 0:
-                axes.set_xticks(range(len(column_labels)))
+                axes.set_xticks([column + 0.5 for column in range(len(column_labels))])
                 axes.set_xticklabels(
                     column_labels,
                     rotation=angle,
@@ -142,7 +143,7 @@ def _draw_sentence(
                     parse_math=False,
                 )
             if column == 0:
-                axes.set_yticks(range(len(row_labels)))
+                axes.set_yticks([row + 0.5 for row in range(len(row_labels))])
                 axes.set_yticklabels(row_labels, fontsize=points, parse_math=False)
             if row == len(rows) - 1:
                 axes.set_xlabel(panel.title, fontsize=points + 1)
@@ -158,18 +159,20 @@ def _draw_sentence(
                     transform=axes.transAxes,
                 )
         top -= height + _GAP
-    return top, image
+    return top, mesh
 
 
-def _draw_panel(axes: "Axes", panel: _Panel, end_of_scale: float) -> "AxesImage":
+def _draw_panel(axes: "Axes", panel: _Panel, end_of_scale: float) -> "QuadMesh":
     from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - optional
 
     ramp = LinearSegmentedColormap.from_list(
         "paper", [(red / 255, green / 255, blue / 255) for red, green, blue in (_WHITE, *PAPER[1:])]
     )
-    image = axes.imshow(
-        panel.weights, cmap=ramp, vmin=0, vmax=end_of_scale, aspect="auto", interpolation="nearest"
+    # Cells of a vector graphic stay sharp; without smoothing no seams show between them.
+    mesh = axes.pcolormesh(
+        panel.weights, cmap=ramp, vmin=0, vmax=end_of_scale, linewidth=0, antialiased=False
     )
+    axes.invert_yaxis()
     axes.set_xticks([])
     axes.set_yticks([])
     axes.xaxis.tick_top()
@@ -177,10 +180,10 @@ def _draw_panel(axes: "Axes", panel: _Panel, end_of_scale: float) -> "AxesImage"
     axes.tick_params(length=0, pad=3)
     for spine in axes.spines.values():
         spine.set(color=_FRAME, linewidth=0.4)
-    return image
+    return mesh
 
 
-def _add_scale(figure: "Figure", image: "AxesImage") -> None:
+def _add_scale(figure: "Figure", mesh: "QuadMesh") -> None:
     """Draws the scale at the right of the first sentence."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - optional
 
@@ -188,27 +191,22 @@ def _add_scale(figure: "Figure", image: "AxesImage") -> None:
     right, upper = max(box.x1 for box in boxes), max(box.y1 for box in boxes)
     height = min(_BAR_HEIGHT, upper - min(box.y0 for box in boxes))
     axes = figure.add_axes((right + 0.3, upper - height, _BAR_WIDTH, height))
-    bar = figure.colorbar(image, cax=axes, ticks=MaxNLocator(4))
+    bar = figure.colorbar(mesh, cax=axes, ticks=MaxNLocator(4))
     bar.outline.set_visible(False)
     axes.tick_params(length=0, pad=3, labelsize=_SMALL_FONT_POINTS)
     axes.set_title("weight", fontsize=_SMALL_FONT_POINTS, loc="left", pad=5)
 
 
-def _save(figure: "Figure", plot_format: PlotFormat, height: float) -> bytes:
-    box = figure.get_tightbbox()
-    dpi = min(_PNG_DPI, _MAX_PNG_PIXELS / max(box.width, box.height, height))
+def _save(figure: "Figure", plot_format: PlotFormat) -> bytes:
+    box = figure.get_tightbbox().padded(_PADDING)
     buffer = io.BytesIO()
-    metadata: dict[str, Any] = (
-        {"Date": None} if plot_format == "svg" else {}
-    )  # equal figures make equal files
     figure.savefig(
         buffer,
         format=plot_format,
-        dpi=dpi,
-        bbox_inches="tight",
-        pad_inches=0.05,
+        dpi=min(_PNG_DPI, _MAX_PNG_PIXELS / max(box.width, box.height)),
+        bbox_inches=box,
         facecolor="white",
-        metadata=metadata,
+        metadata={"Date": None} if plot_format == "svg" else {},  # equal figures make equal files
     )
     return buffer.getvalue()
 
@@ -224,7 +222,7 @@ def _settings() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
-                "svg.hashsalt": "dragoman",  # equal figures make equal files
+                "svg.hashsalt": "dragoman",
                 "svg.fonttype": "path",
                 "font.family": ["DejaVu Sans", *(name for name in _OTHER_FONTS if name in installed)],
             }

@@ -53,13 +53,26 @@ function fit(text, size, width) {
 }
 
 const tooltip = document.getElementById("tooltip");
+let anchor = null; // what the tooltip stands beside: anything with a rectangle in the window, and at which side of it
 
-// Shows lines, [text, class] each, at a side of a rectangle of the window: above, below, left or right of it.
-function showTooltip(lines, box, side = "above") {
+// Shows lines, [text, class] each, above, below, left or right of something.
+function showTooltip(lines, target, side = "above") {
   tooltip.replaceChildren(
     ...lines.map(([text, kind]) => element(kind === "strong" ? "b" : "div", { class: kind ?? "" }, text)),
   );
   tooltip.hidden = false;
+  anchor = { target, side };
+  placeTooltip();
+}
+
+function hideTooltip() {
+  tooltip.hidden = true;
+  anchor = null;
+}
+
+function placeTooltip() {
+  if (anchor === null) return;
+  const box = anchor.target.getBoundingClientRect();
   const { width, height } = tooltip.getBoundingClientRect();
   const [middle, centre] = [(box.left + box.right - width) / 2, (box.top + box.bottom - height) / 2];
   const [above, below] = [box.top - height - 8, box.bottom + 8];
@@ -68,11 +81,9 @@ function showTooltip(lines, box, side = "above") {
     below: [middle, below + height <= innerHeight ? below : above],
     left: [box.left - width - 12, centre],
     right: [box.right + 12, centre],
-  }[side];
+  }[anchor.side];
   tooltip.style.left = `${clamp(4, left, innerWidth - width - 4)}px`;
   tooltip.style.top = `${clamp(4, top, innerHeight - height - 4)}px`;
 }
 
-function hideTooltip() {
-  tooltip.hidden = true;
-}
+document.addEventListener("scroll", placeTooltip, { capture: true, passive: true });

@@ -104,15 +104,15 @@ function watchCells(map, { tensor, matrix, size, width, height, cells, head, sid
     frame.setAttribute("y", row * size);
     mark(true);
     const weight = matrix[row * columns.length + column];
-    showTooltip([[percent(weight), "strong"], [`${rows[row].text} → ${columns[column].text}`]], frame.getBoundingClientRect());
+    showTooltip([[percent(weight), "strong"], [`${rows[row].text} → ${columns[column].text}`]], frame);
   }
   // Keeps the cell clear of the labels, which stay in place.
   function bringIntoView() {
-    const ahead = { x: corner.clientWidth, y: corner.clientHeight };
-    const left = cursor.column * size;
-    const top = cursor.row * size;
-    map.scrollLeft = clamp(left + size + ahead.x - map.clientWidth, map.scrollLeft, left);
-    map.scrollTop = clamp(top + size + ahead.y - map.clientHeight, map.scrollTop, top);
+    const [box, hidden, shown] = [frame, corner, map].map((part) => part.getBoundingClientRect());
+    const right = shown.left + map.clientWidth - 1; // the frame's line needs room
+    const bottom = shown.top + map.clientHeight - 1;
+    map.scrollLeft += Math.min(box.left - 1 - hidden.right, 0) + Math.max(box.right - right, 0);
+    map.scrollTop += Math.min(box.top - 1 - hidden.bottom, 0) + Math.max(box.bottom - bottom, 0);
   }
 
   cells.addEventListener("pointermove", (event) => {
@@ -124,7 +124,6 @@ function watchCells(map, { tensor, matrix, size, width, height, cells, head, sid
   });
   cells.addEventListener("pointerleave", leave);
   map.addEventListener("blur", leave);
-  map.addEventListener("scroll", hideTooltip);
   map.addEventListener("focus", () => {
     if (map.matches(":focus-visible")) show(cursor?.row ?? 0, cursor?.column ?? 0);
   });
@@ -141,6 +140,6 @@ function watchCells(map, { tensor, matrix, size, width, height, cells, head, sid
     const [nextRow, nextColumn] = moves[event.key];
     show(clamp(0, nextRow, rows.length - 1), clamp(0, nextColumn, columns.length - 1));
     bringIntoView();
-    show(cursor.row, cursor.column);
+    placeTooltip();
   });
 }

@@ -122,8 +122,8 @@ function watchLinks(svg, { tensor, links, tops, bottoms, awayFrom }) {
     const strongest = own.slice(-5).reverse();
     const lines = strongest.map((link) => [`${percent(link.weight)}  ${units[other][link[other]].text}`]);
     const verb = side === "row" ? "looks at" : "is looked at by";
-    const box = sides[side][index].text.getBoundingClientRect();
-    showTooltip([[units[side][index].text, "strong"], [verb, "soft"], ...lines], box, awayFrom[side]);
+    const heading = [[units[side][index].text, "strong"], [verb, "soft"]];
+    showTooltip([...heading, ...lines], sides[side][index].text, awayFrom[side]);
   }
 
   for (const side of ["column", "row"]) {
@@ -146,7 +146,8 @@ function watchLinks(svg, { tensor, links, tops, bottoms, awayFrom }) {
     path.addEventListener("pointermove", (event) => {
       const { clientX: x, clientY: y } = event;
       const words = `${units.row[row].text} → ${units.column[column].text}`;
-      showTooltip([[percent(weight), "strong"], [words]], { left: x, right: x, top: y, bottom: y });
+      const pointer = new DOMRect(x, y, 0, 0);
+      showTooltip([[percent(weight), "strong"], [words]], { getBoundingClientRect: () => pointer });
     });
     path.addEventListener("pointerleave", hideTooltip);
   }
