@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -80,6 +79,7 @@ async def load(
     choice = random.Random(seed + 1)
     running: dict[asyncio.Task[None], float] = {}
     num_late = 0
+    clock = asyncio.get_running_loop().time
 
     async def call(sentence: str, due: float) -> None:
         nonlocal num_late
@@ -88,19 +88,19 @@ async def load(
         except grpc.aio.AioRpcError:
             found.num_refused += 1
             return
-        latency = time.perf_counter() - due
+        latency = clock() - due
         found.latencies.append(latency)
         num_late += latency > limit
 
     def is_hopeless() -> bool:
-        now = time.perf_counter()
+        now = clock()
         late = num_late + found.num_refused + sum(now - due > limit for due in running.values())
         return late > len(arrivals) / 100
 
-    started = time.perf_counter() + 0.01
+    started = clock() + 0.01
     for arrival in arrivals:
         due = started + arrival
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        await asyncio.sleep(max(0.0, due - clock()))
         if is_hopeless():
             break
         task = asyncio.create_task(call(choice.choice(sentences), due))

@@ -49,14 +49,15 @@ class Journal:
         job: What must be the same when the job is gone on with: ``input`` and ``options``, as JSON has them.
 
     Attributes:
-        model: Name and digest of the model that translates; None until the first translation.
+        model: Name, digest and precision of the model that translates; None until the first translation. The precision is
+            empty where it is not known.
         failed_lines: Numbers of the lines that could not be translated.
     """
 
     def __init__(self, path: Path, job: dict[str, Any]) -> None:
         self.path = path
         self._job = job
-        self.model: tuple[str, str] | None = None
+        self.model: tuple[str, str, str] | None = None
         self.failed_lines: set[int] = set()
         self._file: BinaryIO | None = None
 
@@ -80,10 +81,14 @@ class Journal:
             raise JournalError(f"{path} is no journal of this version; {_ANEW}")
         _compare(entries[0], job, path)
         for entry in entries[1:]:
-            if "model" in entry:
-                journal.model = (entry["model"], entry["digest"])
-            elif entry.get("failed_line", num_lines + 1) <= num_lines:
-                journal.failed_lines.add(entry["failed_line"])
+            match entry:
+                case {"model": str(name), "digest": str(digest)}:
+                    journal.model = (name, digest, str(entry.get("precision", "")))
+                case {"failed_line": int(number)}:
+                    if number <= num_lines:
+                        journal.failed_lines.add(number)
+                case _:
+                    raise JournalError(f"{path} was changed and can't be read: {json.dumps(entry)}; {_ANEW}")
         return journal
 
     def begin(self) -> None:
@@ -97,7 +102,7 @@ class Journal:
         try:
             self._write({"format": _FORMAT, **self._job})
             if self.model:
-                self._write({"model": self.model[0], "digest": self.model[1]})
+                self._write_model()
             for number in sorted(self.failed_lines):
                 self._write({"failed_line": number})
             temporary.replace(self.path)
@@ -107,20 +112,36 @@ class Journal:
             temporary.unlink(missing_ok=True)
             raise
 
-    def check_model(self, name: str, digest: str) -> None:
+    def check_model(self, name: str, digest: str, precision: str = "") -> None:
         """Takes the model of a translation that is about to be written.
 
+        Args:
+            name: The model's.
+            digest: The model's.
+            precision: That it is served in; empty where that is not known, and then any will do.
+
         Raises:
-            JournalError: It is not the one that the others are of.
+            JournalError: It is not the one that the others are of, or in another precision.
         """
         if self.model is None:
-            self.model = (name, digest)
-            self._write({"model": name, "digest": digest})
-        elif self.model[1] != digest:
+            self.model = (name, digest, precision)
+            self._write_model()
+            return
+        before, digest_before, precision_before = self.model
+        if digest_before != digest:
             raise JournalError(
                 f"the server translates with {name} ({digest[:12]}), but what is there is by "
-                f"{self.model[0]} ({self.model[1][:12]}); serve that one, or {_ANEW}"
+                f"{before} ({digest_before[:12]}); serve that one, or {_ANEW}"
             )
+        if precision and precision_before and precision != precision_before:
+            raise JournalError(
+                f"the server translates in {precision}, but what is there is in {precision_before}; serve that, or {_ANEW}"
+            )
+
+    def _write_model(self) -> None:
+        assert self.model
+        name, digest, precision = self.model
+        self._write({"model": name, "digest": digest, **({"precision": precision} if precision else {})})
 
     def fail(self, number: int) -> None:
         """Remembers that a line could not be translated, before its empty place is written."""

@@ -71,17 +71,18 @@ class Admission:
     def __init__(self, limits: SchedulerLimits, speed: Speed) -> None:
         self._limits = limits
         self._speed = speed
-        self._lanes = {lane: _Lane() for lane in Lane}
+        self._interactive, self._bulk = _Lane(), _Lane()
+        self._lanes = {Lane.INTERACTIVE: self._interactive, Lane.BULK: self._bulk}
 
     @property
     def num_waiting(self) -> int:
         """Sentences that wait."""
-        return sum(len(lane.queue) for lane in self._lanes.values())
+        return len(self._interactive.queue) + len(self._bulk.queue)
 
     @property
     def num_rows(self) -> int:
         """Rows of all sentences that run."""
-        return sum(lane.num_rows for lane in self._lanes.values())
+        return self._interactive.num_rows + self._bulk.num_rows
 
     def lane_rows(self, lane: Lane) -> int:
         """Returns the rows of a lane's sentences that run."""
@@ -98,7 +99,7 @@ class Admission:
             QueueFullError: They don't; it says when to try again.
         """
         waiting, max_size = self.num_waiting, self._limits.max_queue_size
-        if lane is Lane.BULK and self._lanes[Lane.BULK].queue:
+        if lane is Lane.BULK and self._bulk.queue:
             max_size -= self._limits.num_reserved_places
         if waiting + count > max_size:
             raise QueueFullError(
@@ -174,7 +175,7 @@ class Admission:
         """
         admitted: list[Sentence] = []
         prefill = _Prefill(self._limits, self._speed)
-        interactive_lane, bulk_lane = self._lanes[Lane.INTERACTIVE], self._lanes[Lane.BULK]
+        interactive_lane, bulk_lane = self._interactive, self._bulk
         # Without this a wide bulk sentence might find too few free rows at every step.
         if bulk and bulk_lane.queue and bulk_lane.num_rows == 0:
             if not self._fits(bulk_lane):
@@ -215,7 +216,7 @@ class Admission:
 
     def _room(self, lane: _Lane) -> int:
         """Returns the rows that a lane may take now."""
-        bulk_lane = self._lanes[Lane.BULK]
+        bulk_lane = self._bulk
         # Bulk always leaves room, since nobody knows when a caller comes; callers do where there is bulk.
         leaves_room = lane is bulk_lane or bulk_lane.num_rows > 0 or len(bulk_lane.queue) > 0
         reserved = self._limits.num_reserved_rows if leaves_room else 0
@@ -239,5 +240,5 @@ class Admission:
         """Returns when a queue that is full now will have been worked off."""
         if not self._speed.is_known:
             return _DEFAULT_RETRY_SECONDS
-        num_rows = sum(lane.num_waiting_rows for lane in self._lanes.values())
+        num_rows = self._interactive.num_waiting_rows + self._bulk.num_waiting_rows
         return min(max(_MIN_RETRY_SECONDS, self._speed.row_wait(num_rows)), _MAX_RETRY_SECONDS)

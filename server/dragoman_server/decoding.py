@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,15 +15,20 @@ from dragoman_server.limits import CallLimits
 # The model's names for what the contract calls otherwise; the others are the same.
 _RENAMED = {"min_decoding_length": "min_length", "max_decoding_length": "max_length"}
 
+_DEFAULTS = DecodingOptions()
+
 _Rule = tuple[Callable[[float], bool], str]
 
 
 def check_options(message: OptionsMessage, limits: CallLimits, findings: Findings) -> DecodingOptions:
     """Returns how the caller wants to search, or the defaults where ``findings`` grew."""
+    given = message.ListFields()
+    if not given:
+        return _DEFAULTS
     rules = _rules(limits)
     asked: dict[str, Any] = {}
     sound = True
-    for descriptor, value in message.ListFields():
+    for descriptor, value in given:
         name = descriptor.name
         if name in rules:
             is_allowed, allowed = rules[name]
@@ -31,10 +37,11 @@ def check_options(message: OptionsMessage, limits: CallLimits, findings: Finding
                 sound = False
         asked[_RENAMED.get(name, name)] = value
     if not sound or not _check_together(asked, limits, findings):
-        return DecodingOptions()
+        return _DEFAULTS
     return DecodingOptions(**asked)
 
 
+@functools.lru_cache(maxsize=8)  # a server has one set of limits
 def _rules(limits: CallLimits) -> dict[str, _Rule]:
     """Returns what each option may be by itself."""
     not_negative: _Rule = (lambda value: value >= 0, "at least 0")

@@ -6,13 +6,13 @@ way, through reading, validating and raising, costs more than twice as much.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 
 from dragoman_server.catalogue import Catalogue
+from dragoman_server.ends import CallEnds
 from dragoman_server.errors import CallError
 from dragoman_server.interceptors import (
     SERVICE_PREFIX,
@@ -21,11 +21,9 @@ from dragoman_server.interceptors import (
     request_id_of,
     trailing_metadata,
 )
-from dragoman_server.logs import log_event
+from dragoman_server.logs import CallRecord
 from dragoman_server.metrics import UNKNOWN_MODEL, Metrics
 from dragoman_server.statuses import ANSWERS, status_message
-
-logger = logging.getLogger(__name__)
 
 # Those that are refused when the queue is full. The others wait, have a limit of their own or need no queue.
 QUEUED_METHODS = ("TranslateText", "StreamTranslateText", "ScoreText")
@@ -41,7 +39,7 @@ class Doorway(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, metrics: Metrics, catalogue: Catalogue, is_open: Callable[[], bool]) -> None:
-        self._metrics = metrics
+        self._ends = CallEnds(metrics)
         self._catalogue = catalogue
         self._is_open = is_open
         self._model = catalogue.models[0].name if len(catalogue.models) == 1 else UNKNOWN_MODEL
@@ -71,20 +69,8 @@ class Doorway(grpc.aio.ServerInterceptor):
             context.set_code(answer.code)
             context.set_details(status.message)
             context.set_trailing_metadata(trailing_metadata(request_id, status))
-            seconds = time.monotonic() - arrived
-            self._metrics.requests.labels(name, self._model, answer.code.name).inc()
-            self._metrics.request_seconds.labels(name, self._model).observe(seconds)
-            self._metrics.refused.labels(answer.reason).inc()
-            log_event(
-                logger,
-                logging.INFO,
-                "call",
-                method=name,
-                model=self._model,
-                code=answer.code.name,
-                seconds=round(seconds, 6),
-                texts=0,
-                request_id=request_id,
+            self._ends.record(
+                CallRecord(name, request_id, arrived, self._model), answer.code.name, answer.reason
             )
 
         # To gRPC any call is a stream of messages; only as such it need not be read.

@@ -136,8 +136,8 @@ class Engine:
             QueueFullError: The queue hasn't that many places beside those already held.
         """
         try:
-            with self._changed:
-                self._scheduler.check_room(self._num_held + count)
+            # Without the lock, too: until it is asked again the engine can only make more room.
+            self._scheduler.check_room(self._num_held + count)
         except QueueFullError:
             self._was_full = True
             raise

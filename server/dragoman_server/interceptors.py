@@ -16,6 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 
+from dragoman_server.ends import CallEnds
 from dragoman_server.errors import (
     CallError,
     CancelledError,
@@ -55,7 +56,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Gives every call of the service an id, an end in the metrics and the log, and its errors a status."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+        self._ends = CallEnds(metrics)
         self._handlers: dict[str, MethodHandler] = {}  # by method, wrapped
         self._running = 0
         self._idle = asyncio.Event()
@@ -144,22 +145,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call_error = None if error is None else _as_call_error(error, context)
         answer = None if call_error is None else ANSWERS[type(call_error)]
         code = grpc.StatusCode.OK if answer is None else answer.code
-        seconds = time.monotonic() - record.arrived
-        self._metrics.requests.labels(record.method, record.model, code.name).inc()
-        self._metrics.request_seconds.labels(record.method, record.model).observe(seconds)
-        if answer is not None and answer.is_refusal:
-            self._metrics.refused.labels(answer.reason).inc()
-        log_event(
-            logger,
-            logging.INFO,
-            "call",
-            method=record.method,
-            model=record.model,
-            code=code.name,
-            seconds=round(seconds, 6),
-            texts=record.num_texts,
-            request_id=record.request_id,
-        )
+        refused_for = answer.reason if answer is not None and answer.is_refusal else None
+        self._ends.record(record, code.name, refused_for)
         if error is not None and not isinstance(error, CallError | asyncio.CancelledError | GeneratorExit):
             log_event(
                 logger,

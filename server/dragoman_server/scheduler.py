@@ -107,9 +107,11 @@ class Scheduler:
         now = self._clock()
         lane = lane_of(call, self.limits)
         state = CallState(call, lane, now, [None] * len(call.work), len(call.work))
-        sentences = [Sentence(state, index, rows_of(work)) for index, work in enumerate(call.work)]
-        attends = [sentence for sentence in sentences if isinstance(sentence.work, Attend)]
-        others = [sentence for sentence in sentences if not isinstance(sentence.work, Attend)]
+        attends: list[Sentence] = []
+        others: list[Sentence] = []
+        for index, work in enumerate(call.work):
+            waiting = attends if isinstance(work, Attend) else others
+            waiting.append(Sentence(state, index, rows_of(work)))
         self._admission.check_widths(call)
         self._admission.check_room(len(others), lane)
         num_waiting = len(self._waiting_attention) - self._num_looking_back

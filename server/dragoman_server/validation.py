@@ -272,10 +272,12 @@ def _check_choice(
     path: str, value: int, enum: EnumTypeWrapper, served: Sequence[int], findings: Findings
 ) -> None:
     """Checks an enum field: 0 is unset, and proto3 lets unknown numbers through."""
+    if value == 0:
+        return
     known = enum.DESCRIPTOR.values_by_number
     if value not in known:
         findings.refuse(
             path, f"{value} is none of {', '.join(item.name for item in known.values() if item.number)}"
         )
-    elif value != 0 and value not in served:
+    elif value not in served:
         findings.not_yet(path, f"{known[value].name} is not supported by this server; leave it unset")

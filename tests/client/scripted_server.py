@@ -44,6 +44,7 @@ class Script:
         item_failures: Status of a text of TranslateBatch.
         digest: Of the model that TranslateBatch translates with.
         max_text_count: A call with more texts is refused.
+        precision: That the model is listed with.
         stream_ended: Set when a StreamTranslateText or TranslateBatch call is over, however it ended.
     """
 
@@ -60,6 +61,7 @@ class Script:
     batch_failures: list[tuple[int, Failure]] = field(default_factory=list)
     item_failures: dict[str, status_pb2.Status] = field(default_factory=dict)
     max_text_count: int = 256
+    precision: str = "float32"
     digest: str = DIGEST
     stream_ended: threading.Event = field(default_factory=threading.Event)
     stream_requests: list[v1.StreamTranslateTextRequest] = field(default_factory=list)
@@ -251,7 +253,7 @@ class ScriptedService(v1.TranslationServiceServicer):
                     name="en-de",
                     language_pairs=[v1.LanguagePair(source_language_code="en", target_language_code="de")],
                     digest=DIGEST,
-                    precision="float32",
+                    precision=self.script.precision,
                     device="cpu",
                     parameter_count=7_375_360,
                     encoder_layer_count=4,

@@ -417,15 +417,26 @@ def test_silent_server_is_given_up_when_the_timeout_has_passed(run: Run, server:
     released.set()
 
 
-async def test_waiting_for_the_input_counts_as_no_timeout(server: ScriptedServer) -> None:
+async def test_waiting_for_the_input_counts_as_no_timeout(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+
     async def slow() -> AsyncIterator[str]:
         yield "a"
-        await asyncio.sleep(0.3)  # what is tested is that this much time may pass
+        await answered.wait()
+        real = loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + 1000)  # every timer that runs now is due
+        for _ in range(3):
+            await asyncio.sleep(0)
         yield "b"
 
-    async with AsyncTranslator(server.address, timeout=0.2) as translator:
-        await translator.translate("first, so that the connection stands")
-        results = [result async for result in translator.translate_batch(slow())]
+    results = []
+    async with AsyncTranslator(server.address, timeout=60) as translator:
+        async for result in translator.translate_batch(slow()):
+            results.append(result)
+            answered.set()
 
     assert [result.unwrap().text for result in results] == ["<a>", "<b>"]
 

@@ -36,7 +36,7 @@ def test_journal_tells_a_later_run_what_the_first_one_saw(path: Path) -> None:
 
     later = Journal.load(path, JOB, num_lines=5)
 
-    assert later.model == ("en-de", "ab")
+    assert later.model == ("en-de", "ab", "")
     assert later.failed_lines == {3}  # the seventh is not in the output: it will be done again
 
 
@@ -91,6 +91,35 @@ def test_another_model_is_refused(path: Path) -> None:
         journal.check_model("en-de", "cd")
 
 
+@pytest.mark.parametrize(
+    ("precision", "is_refused"), [("int8", False), ("", False), ("float32", True)], ids=str
+)
+def test_another_precision_of_the_model_is_refused(path: Path, precision: str, is_refused: bool) -> None:
+    journal = begun(path)
+    journal.check_model("en-de", "ab", "int8")
+    journal.close(done=False)
+
+    later = Journal.load(path, JOB, num_lines=1)
+    if is_refused:
+        with pytest.raises(JournalError, match=r"in float32, but what is there is in int8; serve that"):
+            later.check_model("en-de", "ab", precision)
+    else:
+        later.check_model("en-de", "ab", precision)
+
+
+@pytest.mark.parametrize(
+    "entry", ['{"model": "en-de"}', '{"model": 1, "digest": "ab"}', '{"failed_line": "1"}', "{}"]
+)
+def test_journal_that_was_changed_by_hand_is_refused_by_the_line_at_fault(path: Path, entry: str) -> None:
+    begun(path).close(done=False)
+    path.write_text(path.read_text() + entry + "\n")
+
+    with pytest.raises(JournalError) as caught:
+        Journal.load(path, JOB, num_lines=1)
+    assert entry in str(caught.value)
+    assert "leave --resume off" in str(caught.value)
+
+
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"[]\n", b"{", b"no\n", b"\xff\n", b'{"format": 99}\n'])
 def test_what_is_no_journal_is_refused(path: Path, data: bytes) -> None:
     path.write_bytes(data)
@@ -103,7 +132,7 @@ def test_what_is_no_journal_is_refused(path: Path, data: bytes) -> None:
 @given(st.data())
 def test_journal_torn_anywhere_after_its_first_line_can_be_read(path: Path, data: st.DataObject) -> None:
     journal = begun(path)
-    journal.check_model("en-de", "ab" * 32)
+    journal.check_model("en-de", "ab" * 32, "int8")
     for number in range(1, 9):
         journal.fail(number)
     journal.close(done=False)
@@ -114,7 +143,7 @@ def test_journal_torn_anywhere_after_its_first_line_can_be_read(path: Path, data
     loaded = Journal.load(path, JOB, num_lines=100)
 
     num_entries = whole[:cut].count(b"\n") - 1  # besides the header
-    assert loaded.model == (("en-de", "ab" * 32) if num_entries else None)
+    assert loaded.model == (("en-de", "ab" * 32, "int8") if num_entries else None)
     assert loaded.failed_lines == set(range(1, num_entries))
 
 

@@ -18,7 +18,8 @@ def held(server: RunningServer) -> dict[str, int]:
     batch, scheduler = engine._batch, engine._scheduler
     assert isinstance(batch, RunningBatch)
     return {
-        "cached rows": sum(group.cache.num_rows for group in batch._groups.values()),
+        # A copy: the engine's thread adds and drops groups meanwhile.
+        "cached rows": sum(group.cache.num_rows for group in list(batch._groups.values())),
         "rows": scheduler._admission.num_rows,
         "waiting": scheduler._admission.num_waiting,
         "calls": len(scheduler._calls),

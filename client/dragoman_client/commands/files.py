@@ -177,10 +177,15 @@ class _Run:
                 max_outage_seconds=self._job.max_outage_seconds,
                 **self._job.search,
             )
+            precisions: dict[str, str] | None = None
             async with aclosing(results):
                 async for result in results:
                     line = under_way.popleft()
-                    self._write(line, result, progress)
+                    if precisions is None and self._journal is not None:
+                        # Asked for when the server has answered: before, it may be one that is only starting.
+                        listed = await translator.models()
+                        precisions = {model.name: model.precision for model in listed.models}
+                    self._write(line, result, progress, precisions or {})
                     self._num_done = line.number
                     progress.advance(line, result.translation)
         if reader.num_lines < self._num_done:
@@ -189,11 +194,14 @@ class _Run:
                 "interrupted; leave --resume off to start anew"
             )
 
-    def _write(self, line: Line, result: BatchResult, progress: LineProgress) -> None:
+    def _write(
+        self, line: Line, result: BatchResult, progress: LineProgress, precisions: dict[str, str]
+    ) -> None:
         """Writes one line, or leaves its place and says why."""
         if line.error is None and result.translation is not None:
             if self._journal is not None and result.translation.model_digest:
-                self._journal.check_model(result.translation.model, result.translation.model_digest)
+                name = result.translation.model
+                self._journal.check_model(name, result.translation.model_digest, precisions.get(name, ""))
             self._printer.write(line.number, line.text, result.translation)
             return
         code, reason = "INVALID_ARGUMENT", line.error

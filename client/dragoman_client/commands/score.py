@@ -30,7 +30,7 @@ MAX_PAIRS_PER_GROUP = 64
     "sources_path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Score a file instead, a text on each line …",
+    help="Score a file instead, a text on each line; - is standard input …",
 )
 @option(
     "--translations",
@@ -75,8 +75,12 @@ def score(
             raise click.UsageError("give SOURCE and TRANSLATION, or --sources and --translations")
         if include_tokens and not as_json:
             raise click.UsageError("--tokens shows several lines for a pair; with files add --json")
-        sources = stack.enter_context(sources_path.open("rb"))
-        translations = stack.enter_context(translations_path.open("rb"))
+        if str(sources_path) == str(translations_path) == "-":
+            raise click.UsageError("only one of --sources and --translations can be standard input")
+        sources, translations = (
+            sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
+            for path in (sources_path, translations_path)
+        )
         for group in _groups(sources, translations):
             scoring.score(group)
     return scoring.end()

@@ -262,6 +262,22 @@ def test_another_model_is_refused_before_it_adds_a_line(
     assert files.output.read_bytes() == b"<a>\n" * 2000
 
 
+def test_another_precision_is_refused_before_it_adds_a_line(
+    server: ScriptedServer, dragoman: Dragoman, files: Files
+) -> None:
+    files.input.write_bytes(b"a\n" * 2000)
+    interrupt(server, dragoman, files)
+    before = files.output.read_bytes()
+    server.script.precision = "int8"
+
+    result = dragoman(*files.arguments("--resume"))
+
+    assert before
+    assert result.exit_code == 1
+    assert "translates in int8, but what is there is in float32; serve that" in result.stderr
+    assert files.output.read_bytes() == before
+
+
 def test_output_that_grew_is_refused(server: ScriptedServer, dragoman: Dragoman, files: Files) -> None:
     interrupt(server, dragoman, files)
     files.output.write_bytes(b"x\n" * (NUM_LINES + 1))

@@ -128,6 +128,17 @@ def test_refusal_of_no_pair_in_particular_ends_the_job(
     assert (result.exit_code, result.stderr) == (1, "Error: no such language\n")
 
 
+def test_one_side_may_come_through_standard_input(dragoman: Dragoman, files: tuple[Path, Path]) -> None:
+    files[1].write_text("eins zwei drei\nHallo\n")
+
+    result = dragoman(
+        "score", "--sources", "-", "--translations", str(files[1]), stdin=b"one two three\nHi\n"
+    )
+
+    assert result.exit_code == 0
+    assert result.lines == ["-1.7500\t-0.4375", "-0.7500\t-0.3750"]
+
+
 @pytest.mark.parametrize(
     ("sources", "translations", "shorter"),
     [(b"a\nb\n", b"c\n", "--translations ends after line 1,"), (b"", b"c\n", "--sources ends after line 0,")],
@@ -162,6 +173,7 @@ def test_empty_files_have_no_scores(dragoman: Dragoman, files: tuple[Path, Path]
         ["one", "two", "three"],
         ["--sources", "x"],
         ["a", "b", "--sources", "x"],
+        ["--sources", "-", "--translations", "-"],
         ["a", "--sources", "x", "--translations", "y"],
         ["--tokens", "--sources", "x", "--translations", "y"],
         ["\udcff", "b"],
