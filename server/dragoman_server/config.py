@@ -54,7 +54,7 @@ class ServerConfig:
     max_batch_size: int = 64
     max_queue_size: int = 1024
     max_prefill_tokens: int = 2048
-    max_bulk_streams: int = 32
+    max_bulk_streams: int = 128
     max_attention_calls: int = 16
     attention_sample_share: float = 0.0
     max_text_count: int = 256

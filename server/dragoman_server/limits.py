@@ -28,7 +28,7 @@ class CallLimits:
     max_sentence_rows: int = 8
     max_batch_size: int = 64
     max_queue_size: int = 1024
-    max_bulk_streams: int = 32
+    max_bulk_streams: int = 128
     max_attention_calls: int = 16
 
 
