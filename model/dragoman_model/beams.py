@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -52,35 +51,24 @@ class RowSearch:
         """Returns the tokens that the best translation is sure to start with: of samples, those that all share."""
         return common_start(self.written())
 
-    def advance(self, token_ids: Iterable[int], log_probabilities: Iterable[float]) -> None:
+    def advance(self, token_ids: SequenceOf[int], log_probabilities: SequenceOf[float]) -> None:
         """Takes the next token of each row; that of a row which has ended is passed over."""
-        max_length = self.sequence.max_length
         self.num_steps += 1
-        self.is_done = True
-        for row, token_id, log_probability in zip(self._rows, token_ids, log_probabilities, strict=True):
+        is_last = self.num_steps >= self.sequence.max_length
+        is_done = True
+        for index, row in enumerate(self._rows):
             if row.finish_reason is not None:
                 continue
+            token_id = token_ids[index]
             row.token_ids.append(token_id)
-            row.log_probabilities.append(log_probability)
+            row.log_probabilities.append(log_probabilities[index])
             if token_id == self._eos_id:
                 row.finish_reason = FinishReason.EOS
-            elif self.num_steps >= max_length:
+            elif is_last:
                 row.finish_reason = FinishReason.LENGTH
             else:
-                self.is_done = False
-
-    def advance_one(self, token_id: int, log_probability: float) -> None:
-        """Takes the next token of a sentence with one row, as `advance` does of several, which takes three times as long."""
-        row = self._rows[0]
-        self.num_steps += 1
-        row.token_ids.append(token_id)
-        row.log_probabilities.append(log_probability)
-        if token_id == self._eos_id:
-            row.finish_reason = FinishReason.EOS
-            self.is_done = True
-        elif self.num_steps >= self.sequence.max_length:
-            row.finish_reason = FinishReason.LENGTH
-            self.is_done = True
+                is_done = False
+        self.is_done = is_done
 
     def result(self) -> FinishedSentence:
         """Returns the rows' translations, best first; all must have ended."""

@@ -151,11 +151,8 @@ class RowGroup(Group[RowSearch]):
         width = self.cache.width
         for index, search in enumerate(self.searches):
             try:
-                if width == 1:
-                    search.advance_one(token_ids[index], values[index])
-                else:
-                    rows = slice(index * width, (index + 1) * width)
-                    search.advance(token_ids[rows], values[rows])
+                rows = slice(index * width, (index + 1) * width)
+                search.advance(token_ids[rows], values[rows])
             except Exception as error:
                 self._give_up(search, error)
 

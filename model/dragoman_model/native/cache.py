@@ -32,6 +32,23 @@ class NativeCache(KeyValueCache):
         )  # fmt: skip
         self._copy_lengths(sources, targets)
 
+    def take(self, keys_values: Tensor, starts: Sequence[int], lengths: Sequence[int]) -> None:
+        """Adds a row for each of some sentences.
+
+        Args:
+            keys_values: Of all positions, (P, L, 2, H, K).
+            starts: The first position of each sentence.
+            lengths: Its positions.
+        """
+        first = self.num_rows
+        self.add_rows(len(lengths), max(lengths, default=0))
+        self.lengths[first:] = lengths
+        num_layers, _, rows, num_heads, columns, head_width = self._buffer.shape
+        self._library.fill(
+            pointer(self._buffer), long(num_layers), long(rows), long(num_heads), long(columns), long(head_width),
+            long(first), longs(starts), longs(lengths), long(len(lengths)), pointer(keys_values),
+        )  # fmt: skip
+
     def _new_buffer(self, shape: tuple[int, ...]) -> Tensor:
         return self._buffer.new_empty(shape)
 

@@ -524,6 +524,21 @@ void copy_rows(float *cache, int64_t num_layers, int64_t rows, int64_t num_heads
                        lengths[i] * head * sizeof(float));
 }
 
+/* Writes sentences' keys and values, (P, L, 2, H, W), into new rows of a cache, (L, 2, rows, H, C, W): those of sentence i, which
+   begin at position starts[i], into row first + i. */
+void fill(float *cache, int64_t num_layers, int64_t rows, int64_t num_heads, int64_t columns, int64_t head, int64_t first,
+          const int64_t *starts, const int64_t *lengths, int64_t count, const float *keys_values) {
+    const int64_t row = num_heads * columns * head, position = num_layers * 2 * num_heads * head;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t column = 0; column < lengths[i]; column++) {
+            const float *from = keys_values + (starts[i] + column) * position;
+            float *to = cache + (first + i) * row + column * head;
+            for (int64_t part = 0; part < num_layers * 2; part++, to += rows * row)
+                for (int64_t h = 0; h < num_heads; h++, from += head)
+                    memcpy(to + h * columns * head, from, head * sizeof(float));
+        }
+}
+
 /* What makes logits of one row log-probabilities: log p = (logit - largest) - log_total. */
 typedef struct {
     float largest, log_total;

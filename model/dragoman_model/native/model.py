@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -169,23 +170,38 @@ class NativeModel(InferenceModel):
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order."""
         pad_id, vocab_size = self.config.pad_id, self.config.source_vocab_size
-        token_ids = torch.tensor([token for source in sources for token in source])
-        if not len(token_ids) or (token_ids == pad_id).any():
+        tokens = [token for source in sources for token in source]
+        if not tokens or pad_id in tokens:
             return super().encode(sources)
-        if not 0 <= int(token_ids.min()) <= int(token_ids.max()) < vocab_size:
+        if not 0 <= min(tokens) <= max(tokens) < vocab_size:
             raise IndexError(f"a source token is not in the vocabulary of {vocab_size}")
         lengths = [len(source) for source in sources]
         if max(lengths) > len(self._positions):
             raise IndexError(
                 f"a source of {max(lengths)} tokens; the model has {len(self._positions)} positions"
             )
-        shape = len(token_ids), self._num_layers, 2, self._num_heads, self._head_width
+        token_ids = torch.tensor(tokens)
+        shape = len(tokens), self._num_layers, 2, self._num_heads, self._head_width
         keys_values = torch.empty(shape)
         self._library.encode(
             ctypes.byref(self._encoder_stack), pointer(token_ids), longs(lengths), long(len(lengths)),
-            pointer(keys_values), self._scratch_for(len(token_ids), max(lengths)),
+            pointer(keys_values), self._scratch_for(len(tokens), max(lengths)),
         )  # fmt: skip
         return EncodedSources(keys_values, tuple(lengths))
+
+    def admit(self, cache: DecoderCache, encoded: EncodedSources, sentences: Sequence[int]) -> None:
+        """Adds some of the sentences, by index, behind those in ``cache``; their rows have yet to take a step."""
+        if encoded.padding:
+            super().admit(cache, encoded, sentences)
+            return
+        starts = list(itertools.accumulate(encoded.lengths, initial=0))
+        assert isinstance(cache.sentences, NativeCache)
+        cache.sentences.take(
+            encoded.keys_values.contiguous(),
+            [starts[index] for index in sentences],
+            [encoded.lengths[index] for index in sentences],
+        )
+        cache.rows.add_rows(len(sentences) * cache.width, 1)
 
     def empty_cache(self, width: int = 1) -> DecoderCache:
         """Returns a cache without rows for sentences with ``width`` rows each."""
