@@ -4,6 +4,7 @@ const MIN_CELL = 13;
 const MAX_CELL = 52;
 const MAX_LABEL = 170;
 const NAME_SIZE = 11; // of the axes
+const LABEL_ROOM = 70; // pixels that a tooltip takes above a cell
 
 function drawHeatmap(place, tensor, matrix, where) {
   const { rows, columns } = tensor;
@@ -104,7 +105,8 @@ function watchCells(map, { tensor, matrix, size, width, height, cells, head, sid
     frame.setAttribute("y", row * size);
     mark(true);
     const weight = matrix[row * columns.length + column];
-    showTooltip([[percent(weight), "strong"], [`${rows[row].text} → ${columns[column].text}`]], frame);
+    const side = row * size < LABEL_ROOM ? "below" : "above"; // and never over the labels
+    showTooltip([[percent(weight), "strong"], [`${rows[row].text} → ${columns[column].text}`]], frame, side);
   }
   // Keeps the cell clear of the labels, which stay in place.
   function bringIntoView() {
