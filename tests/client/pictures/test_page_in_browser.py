@@ -28,14 +28,16 @@ FLAGS = [
 ]
 
 SENTENCES = [("Tom likes tea.", "Tom mag Tee."), ("She sleeps.", "Sie schläft.")]
+PATIENCE = 120_000  # milliseconds; a machine at work may take long, and what works waits for nothing
 LEFT, TOP = (f"(found) => found.getBoundingClientRect().{side}" for side in ("x", "y"))
 Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
         yield running
         running.close()
 
@@ -50,7 +52,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         attentions = make_attention(*(pairs or SENTENCES), **selection)
         file.write_text(render_page(attentions), encoding="utf-8")
         page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})  # type: ignore[arg-type]
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
@@ -221,3 +223,10 @@ def test_hostile_text_is_shown_as_it_is(open_page: Open) -> None:
     expect(page.locator("#source")).to_have_text(text)
     hover_cell(page, 0, 0)
     expect(page.locator("#tooltip")).to_contain_text("<b>x</b>")
+
+
+def test_nothing_but_special_tokens_is_said_to_be(open_page: Open) -> None:
+    page = open_page(("Tom.", " "), drop_special_tokens=True)
+
+    expect(page.locator("#drawing")).to_have_text("Nothing but special tokens.")
+    expect(page.locator("#hint")).to_be_empty()

@@ -46,9 +46,10 @@ function drawPicture() {
   const tensor = chosenTensor();
   const where = whereIs(tensor, state.layer, state.head);
   byId("caption").textContent = where;
-  byId("legend").hidden = state.view !== "heatmap";
-  byId("hint").textContent = HINTS[state.view];
-  if (tensor.rows.length === 0 || tensor.columns.length === 0) {
+  const isEmpty = tensor.rows.length === 0 || tensor.columns.length === 0;
+  byId("legend").hidden = isEmpty || state.view !== "heatmap";
+  byId("hint").textContent = isEmpty ? "" : HINTS[state.view];
+  if (isEmpty) {
     byId("drawing").textContent = "Nothing but special tokens.";
     return;
   }
