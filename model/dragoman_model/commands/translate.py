@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -127,4 +127,9 @@ def _named_reasons(document: dict[str, Any]) -> dict[str, Any]:
         **document,
         "finish_reason": reason.name if reason else "BLANK",
         **({"alternatives": alternatives} if "alternatives" in document else {}),
+        **({"warnings": _named_kinds(document["warnings"])} if "warnings" in document else {}),
     }
+
+
+def _named_kinds(warnings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**warning, "kind": warning["kind"].name} for warning in warnings]
