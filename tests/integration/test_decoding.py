@@ -159,14 +159,14 @@ async def test_long_prefixes_and_many_hypotheses_keep_no_other_call_waiting(
         monkeypatch.setattr(module, name, watched)
 
     watch(work, "prepare")
-    watch(translate_text, "translation_message")
+    watch(translate_text, "assemble_text")
     loop_thread = threading.current_thread()
     texts = ["A girl sings. " * 40]
     await translate(server, texts, {"max_decoding_length": 2})
-    assert threads == {"prepare": loop_thread, "translation_message": loop_thread}
+    assert threads == {"prepare": loop_thread, "assemble_text": loop_thread}
     await translate(server, texts, {"max_decoding_length": 2, "beam_size": 8, "num_hypotheses": 8})
     assert threads["prepare"] is loop_thread
-    assert threads["translation_message"] is not loop_thread
+    assert threads["assemble_text"] is not loop_thread
     error = await refusal(translate(server, ["Hi"], target_prefixes=["Das " * 1200]))
     assert "target_prefixes[0]" in (error.details() or "")
     assert threads["prepare"] is not loop_thread
