@@ -5,7 +5,8 @@
 
 One layer each (layers_compared.py), width 64, float32, one sequence, forward, on one thread, for n = 64 … 8,192 positions:
 
-- Time is the processor's, the least of several rounds in which the layers take turns, so that a busy machine disturbs little.
+- Time is the processor's, the least of several rounds in which the layers take turns, so that a busy machine disturbs little. Memory
+  is kept between passes: else the system hands out and clears the large matrices anew each time, at the price of computing them.
 - Memory is the most that PyTorch held at any time of a pass, as its own allocator reports it to the profiler, without input and
   weights. It is exact, and the same in every run, which the memory of a process is not.
 - Exponents are the slopes of both in logarithms over the n from 2,048 on. There the projections, which are linear, are a
@@ -20,6 +21,7 @@ not dilated.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -54,6 +56,7 @@ def main(rounds: int, json_path: Path | None) -> None:
     """Measures each layer at each length, fits, and prints the table."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's notes of its starts and ends
     torch.set_num_threads(1)
+    keep_memory()
     layers = make_layers()
     seconds: dict[tuple[str, int], float] = {}
     for _ in range(rounds):
@@ -68,6 +71,15 @@ def main(rounds: int, json_path: Path | None) -> None:
         json_path.write_text(
             json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n", encoding="utf-8"
         )
+
+
+def keep_memory() -> None:
+    """Has the C library keep what is freed, however large, where it is glibc; elsewhere nothing changes."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        max_maps, trim_threshold = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
+        mallopt(max_maps, 0)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 def row_of(layer: Layer, seconds: Mapping[int, float]) -> dict[str, Any]:
