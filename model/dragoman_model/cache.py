@@ -19,6 +19,9 @@ from dragoman_model.errors import CacheFullError
 # Columns come in multiples of this. Attention over them then adds up in the same order however many of them are padding,
 # so that a row's numbers don't depend on its neighbours' lengths, and the kernels meet no odd ends.
 COLUMN_BLOCK = 16
+# PyTorch multiplies matrices in one of two ways, and the smaller one adds up in another order: below so many products of numbers in a
+# row and head. Blocks of a narrow head are longer, so that all of its products are of one kind, however many columns.
+_SMALL_PRODUCT = 400
 # A buffer that was made for many more or much longer rows than are left is kept up to this size, since to make it anew takes as
 # long as a step: a batch of usual sentences fits. There may be one for each width of a search.
 KEPT_BYTES = 2**25
@@ -48,15 +51,15 @@ class KeyValueCache:
         self.lengths: list[int] = []
         self.window = window
         # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
+        block = max(COLUMN_BLOCK, _rounded_up(-(-_SMALL_PRODUCT // head_width), COLUMN_BLOCK))
+        self._column_block = block
         self._buffer = torch.zeros(
-            (num_layers, 2, 0, num_heads, COLUMN_BLOCK, head_width), device=device, dtype=dtype
+            (num_layers, 2, 0, num_heads, block, head_width), device=device, dtype=dtype
         )
         # In float32 at least, as the scores are, however small the weights: 0 where a row has a column, −∞ elsewhere.
-        self._mask = torch.empty(
-            (0, COLUMN_BLOCK), device=device, dtype=torch.promote_types(dtype, torch.float32)
-        )
+        self._mask = torch.empty((0, block), device=device, dtype=torch.promote_types(dtype, torch.float32))
         self._views: tuple[list[tuple[Tensor, Tensor]], Tensor] | None = None
-        self._num_columns = COLUMN_BLOCK
+        self._num_columns = block
 
     @property
     def num_rows(self) -> int:
@@ -193,7 +196,8 @@ class KeyValueCache:
             self.lengths[target] = length
 
     def _columns_for(self, length: int) -> int:
-        return _whole_blocks(length if self.window is None else min(length, self.window))
+        columns = length if self.window is None else min(length, self.window)
+        return max(_rounded_up(columns, self._column_block), self._column_block)
 
     def _resize(self, rows: int, columns: int) -> None:
         num_layers, _, old_rows, num_heads, old_columns, head_width = self._buffer.shape
@@ -308,5 +312,5 @@ def least_moves(kept: Sequence[int]) -> list[int]:
     return [slot if slot in held else behind.pop() for slot in range(len(kept))]
 
 
-def _whole_blocks(columns: int) -> int:
-    return max(-(-columns // COLUMN_BLOCK), 1) * COLUMN_BLOCK
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

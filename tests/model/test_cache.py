@@ -5,7 +5,7 @@ from dragoman_model import cache as cache_module
 from dragoman_model.cache import COLUMN_BLOCK, DecoderCache, KeyValueCache, least_moves
 from dragoman_model.errors import CacheFullError
 
-L, H, K = 2, 3, 5
+L, H, K = 2, 3, 25  # wide enough for blocks of no more than COLUMN_BLOCK
 
 
 def make_cache(lengths=(4, 2, 7), max_length=50, width=1, seed=0, window=None):

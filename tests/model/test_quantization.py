@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,11 +7,13 @@ import torch
 from dragoman_model import quantization
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
+from dragoman_model.config import read_config
 from dragoman_model.inference import InferenceModel
 from dragoman_model.native.build import library
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.quantization import Int8Linear, best_kernel, is_exact
+from dragoman_model.transformer import Transformer
 from tests.model.made_up import made_up_pairs
 
 KERNELS = [quantization._IntegerKernel, quantization._PackedKernel, quantization._FloatKernel]
@@ -134,6 +137,25 @@ def test_a_translation_does_not_depend_on_its_neighbours_to_the_last_bit(bundled
     together = decode(bundled_model, sequences, rng=random.Random(1))
     assert together == alone  # tokens and log-probabilities
     assert len({hypotheses[0].token_ids for hypotheses in alone.values()}) > 20
+
+
+@pytest.mark.parametrize("num_heads", [8, 4])
+def test_rows_of_narrow_heads_get_the_same_bits_whatever_stands_beside_them(num_heads):
+    torch.manual_seed(0)
+    sizes = {"d_model": 64, "d_ff": 128, "source_vocab_size": 96, "target_vocab_size": 96}
+    config = replace(read_config(BUNDLED_MODEL / "config.json"), num_heads=num_heads, **sizes)
+    transformer = Transformer(config).eval().requires_grad_(False)
+    transformer.quantize(best_kernel())
+    model, rng = InferenceModel(transformer), random.Random(0)
+    long, short = ([[*(rng.randrange(4, 96) for _ in range(length)), 2]] for length in (39, 5))
+    for width in (1, 4):
+        together, alone = model.prefill(long, width), model.prefill(short, width)
+        for step in range(40):
+            model.step(torch.full((width,), 5 + step), together)
+        together.concatenate(model.prefill(short, width))
+        for _ in range(20):
+            token_ids = torch.tensor([rng.randrange(4, 96) for _ in range(2 * width)])
+            assert model.step(token_ids, together)[width:].equal(model.step(token_ids[width:], alone))
 
 
 def test_scores_are_those_of_the_translation_to_the_last_bit(bundled_model):

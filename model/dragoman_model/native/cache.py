@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dragoman_model.cache import COLUMN_BLOCK, KeyValueCache
+from dragoman_model.cache import KeyValueCache
 from dragoman_model.native.values import long, longs, pointer
 
 
@@ -62,7 +62,7 @@ class SharedColumns(NativeCache):
 
     def __init__(self, library: ctypes.CDLL, num_layers: int, num_heads: int, head_width: int) -> None:
         super().__init__(library, num_layers, num_heads, head_width)
-        self._holders = torch.zeros((0, COLUMN_BLOCK), dtype=torch.int32)
+        self._holders = torch.zeros((0, 0), dtype=torch.int32)
 
     def holders(self) -> Tensor:
         """Returns which row of its sentence, from 0, holds each column, (rows, columns there is room for), int32.
