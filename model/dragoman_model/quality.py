@@ -82,7 +82,7 @@ class Thresholds:
     min_copied_share: float = 0.75
     min_copied_words: int = 2
     min_length_ratio: float = 0.65
-    max_length_ratio: float = 2.0
+    max_length_ratio: float = 1.8
     length_slack: int = 10
     min_coverage: float = 0.18
     num_uncovered_words: int = 3

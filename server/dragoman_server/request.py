@@ -110,7 +110,8 @@ class Decode:
         is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
         attention_heads: (layer, head) pairs whose mean cross-attention over the finished translation is wanted, too; empty is
             off.
-        needs_attention: Its caller waits for that; without it the translation fails, too.
+        needs_attention: Its caller waits for that; without it the translation fails, too. False is for the metrics, which need
+            the mean of every head alone.
     """
 
     source_ids: tuple[int, ...]

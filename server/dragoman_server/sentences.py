@@ -111,5 +111,7 @@ def attend_of(sentence: Sentence) -> Attend:
     # So that there is a row in which the last word was read, even where the limit cut the translation.
     ending = () if best.finish_reason is FinishReason.EOS else (end_of_sentence,)
     return Attend(
-        source_ids=work.source_ids, target_ids=(*best.token_ids, *ending), heads=work.attention_heads
+        source_ids=work.source_ids,
+        target_ids=(*best.token_ids, *ending),
+        heads=work.attention_heads if work.needs_attention else (),  # what heads say of tokens takes longer
     )

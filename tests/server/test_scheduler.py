@@ -367,6 +367,14 @@ def test_the_attention_of_a_cut_translation_has_a_row_that_read_its_last_word():
     assert forced.target_ids == (10, 11, 12, 13, EOS)
 
 
+def test_attention_for_the_metrics_is_of_no_chosen_heads():
+    stage = Stage()
+    work = dataclasses.replace(looked_back_at(3), needs_attention=False)
+    stage.scheduler.add(Call(work=(work,), arrived=stage.clock.now))
+    (forced,) = [forced for plan in stage.run_until_idle() for forced in plan.attend]
+    assert forced.heads == ()
+
+
 def test_a_translation_let_in_with_its_attention_is_never_refused_it():
     stage = Stage(max_attention_queue_size=1, max_attends_per_step=1)
     stage.scheduler.add(Call(work=(looked_back_at(2),) * 5, arrived=stage.clock.now))
