@@ -7,7 +7,7 @@ import pytest
 from dragoman_server.errors import DeadlineError, DeadlineUnreachableError, QueueFullError
 from dragoman_server.request import Attend, Call
 from dragoman_server.speed import MIN_MEASURED_STEPS
-from tests.server.test_scheduler import Stage, wide
+from tests.server.scheduler_stage import Stage, wide
 
 
 def measured(num_steps: int = MIN_MEASURED_STEPS, **limits: int) -> Stage:

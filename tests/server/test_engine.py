@@ -18,7 +18,7 @@ from dragoman_server.metrics import Metrics
 from dragoman_server.request import Call
 from dragoman_server.scheduler import Scheduler
 from tests.server.fakes import FakeBatch, ManualClock
-from tests.server.test_scheduler import decode
+from tests.server.scheduler_stage import decode
 
 Start = Callable[..., Engine]
 

@@ -12,8 +12,8 @@ from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Call
 from dragoman_server.sentences import SentenceProgress
 from tests.server.fakes import FakeBatch
+from tests.server.scheduler_stage import decode
 from tests.server.test_engine import Start, batch, clock, next_plan, start  # noqa: F401 (fixtures)
-from tests.server.test_scheduler import decode
 
 
 def streamed(*lengths: int) -> Call:

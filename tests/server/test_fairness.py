@@ -6,7 +6,7 @@ import pytest
 
 from dragoman_server.errors import InvalidArgumentError, QueueFullError
 from dragoman_server.request import Call, Decode, new_id
-from tests.server.test_scheduler import Stage, decode, wide
+from tests.server.scheduler_stage import Stage, decode, wide
 
 
 def add_work(stage: Stage, *work: Decode, stream: int | None = None) -> Call:

@@ -7,7 +7,7 @@ import pytest
 from dragoman_server.errors import DeadlineError, QueueFullError
 from dragoman_server.request import Call, Decode
 from tests.server.fakes import EOS
-from tests.server.test_scheduler import Stage, decode
+from tests.server.scheduler_stage import Stage, decode
 
 
 def given(source_length: int, target_length: int) -> Decode:
