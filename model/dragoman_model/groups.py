@@ -117,11 +117,16 @@ class Group(ABC, Generic[Search]):
         """Returns what holds for each row's next token, or nothing where nothing can hold."""
         if not self._is_constrained:
             return ()
-        return [
-            constraint(search.sequence, written, self._eos_id) if is_constrained(search.sequence) else FREE
-            for search in self.searches
-            for written in search.written()
-        ]
+        constraints: list[Constraint] = []
+        free = [FREE] * self.cache.width
+        for search in self.searches:
+            if is_constrained(search.sequence):
+                constraints += [
+                    constraint(search.sequence, written, self._eos_id) for written in search.written()
+                ]
+            else:
+                constraints += free
+        return constraints
 
 
 class RowGroup(Group[RowSearch]):

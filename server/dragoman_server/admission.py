@@ -230,11 +230,11 @@ class Admission:
     def _should_hold_back(self, lane: _Lane) -> bool:
         # With more waiting than fits, single sentences would join at nearly every step, each with an encoder pass of
         # its own that all rows wait for. An eighth of the batch joins nearly as cheaply as one.
-        return (
-            len(lane.queue) > self._room(lane)
-            and 0 < self._room(lane) < self._limits.max_batch_size // 8
-            and lane.held_back < self._limits.max_admission_delay
-        )
+        room, group = self._room(lane), self._limits.num_reserved_rows
+        if len(lane.queue) > room:
+            return 0 < room < group and lane.held_back < self._limits.max_admission_delay
+        # With enough rows running that one joins at nearly every step, the few that wait wait one step for others.
+        return lane.num_rows >= group and 0 < len(lane.queue) < group // 2 and lane.held_back < 1
 
     def _retry_seconds(self) -> float:
         """Returns when a queue that is full now will have been worked off."""
