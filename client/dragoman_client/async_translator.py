@@ -13,6 +13,7 @@ from dragoman_client.attention import Attention
 from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage
 from dragoman_client.bulk_asyncio import pair_prefixes, translate_in_bulk
+from dragoman_client.bulk_connection import BulkCalls
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
 from dragoman_client.chunks import Chunk, send_chunks_together
 from dragoman_client.core import Core, read_health, read_health_error
@@ -238,9 +239,11 @@ class AsyncTranslator:
             pair_prefixes(texts, target_prefix),
             bulk,
             Outage(max_outage_seconds),
-            header=header,
-            begin=lambda: self._core.begin(timeout),
-            start=TranslationServiceStub(self._connected_for_bulk()).TranslateBatch,
+            BulkCalls(
+                header=header,
+                begin=lambda: self._core.begin(timeout),
+                start=TranslationServiceStub(self._connected_for_bulk()).TranslateBatch,
+            ),
         )
 
     async def score(

@@ -2,14 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
-from typing import Any
 
-from dragoman.v1 import TranslateBatchRequest
 from dragoman_client.bulk import END_SECONDS, Bulk, Outage, prefixes_end_early_error
-from dragoman_client.bulk_connection import Arrival, Connection
-from dragoman_client.core import Call
+from dragoman_client.bulk_connection import Arrival, BulkCalls, Connection
 from dragoman_client.errors import DragomanError, too_late_error
 from dragoman_client.results import BatchResult
 
@@ -18,16 +15,13 @@ async def translate_in_bulk(
     texts: AsyncIterator[tuple[str, str]],
     bulk: Bulk,
     outage: Outage,
-    *,
-    header: TranslateBatchRequest,
-    begin: Callable[[], Call],
-    start: Callable[..., Any],
+    calls: BulkCalls,
 ) -> AsyncGenerator[BatchResult, None]:
     """Yields a result for each text; the arguments are the blocking one's.
 
     A task reads the texts as there is room, so that one that is waited for holds up no answer.
     """
-    job = _Job(texts, bulk, outage, header=header, begin=begin, start=start)
+    job = _Job(texts, bulk, outage, calls)
     reading = asyncio.create_task(job.read())
     talking = asyncio.create_task(job.talk())
     talking.add_done_callback(lambda _: job.changed.set())
@@ -62,17 +56,12 @@ class _Job:
         texts: AsyncIterator[tuple[str, str]],
         bulk: Bulk,
         outage: Outage,
-        *,
-        header: TranslateBatchRequest,
-        begin: Callable[[], Call],
-        start: Callable[..., Any],
+        calls: BulkCalls,
     ) -> None:
         self._texts = texts
         self._bulk = bulk
         self._outage = outage
-        self._header = header
-        self._begin = begin
-        self._start = start
+        self._calls = calls
         self._work = asyncio.Event()
         self._input_ended = False
         self._connection: Connection | None = None
@@ -135,9 +124,7 @@ class _Job:
             with suppress(RuntimeError):  # the loop ended before the call did
                 loop.call_soon_threadsafe(arrivals.put_nowait, arrival)
 
-        connection = Connection(
-            self._begin(), self._start, header=self._header, items=self._bulk.unanswered, deliver=deliver
-        )
+        connection = self._calls.connect(self._bulk.unanswered, deliver)
         if self._input_ended:
             connection.end()
         try:

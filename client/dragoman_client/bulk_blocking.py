@@ -2,15 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from dragoman.v1 import TranslateBatchRequest
 from dragoman_client.bulk import END_SECONDS, Bulk, Outage
-from dragoman_client.bulk_connection import Arrival, Connection
-from dragoman_client.core import Call
+from dragoman_client.bulk_connection import Arrival, BulkCalls, Connection
 from dragoman_client.errors import DragomanError, too_late_error
 from dragoman_client.results import BatchResult
 
@@ -19,10 +16,7 @@ def translate_in_bulk(
     texts: Iterator[tuple[str, str]],
     bulk: Bulk,
     outage: Outage,
-    *,
-    header: TranslateBatchRequest,
-    begin: Callable[[], Call],
-    start: Callable[..., Any],
+    calls: BulkCalls,
 ) -> Generator[BatchResult, None, None]:
     """Yields a result for each text.
 
@@ -33,11 +27,9 @@ def translate_in_bulk(
         texts: Each with its prefix.
         bulk: Holds what is under way.
         outage: Says how long to wait for a server that is away.
-        header: What the first message holds beside its texts.
-        begin: Makes the settings of a call.
-        start: The stub's method.
+        calls: Makes calls.
     """
-    link = _Link(bulk, outage, header=header, begin=begin, start=start)
+    link = _Link(bulk, outage, calls)
     failure: Exception | None = None
     try:
         while True:
@@ -78,16 +70,11 @@ class _Link:
         self,
         bulk: Bulk,
         outage: Outage,
-        *,
-        header: TranslateBatchRequest,
-        begin: Callable[[], Call],
-        start: Callable[..., Any],
+        calls: BulkCalls,
     ) -> None:
         self._bulk = bulk
         self._outage = outage
-        self._header = header
-        self._begin = begin
-        self._start = start
+        self._calls = calls
         self._connection: Connection | None = None
         self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
         self.input_ended = False
@@ -142,13 +129,7 @@ class _Link:
 
     def _connect(self) -> None:
         self._arrivals = SimpleQueue()
-        self._connection = Connection(
-            self._begin(),
-            self._start,
-            header=self._header,
-            items=self._bulk.unanswered,
-            deliver=self._arrivals.put,
-        )
+        self._connection = self._calls.connect(self._bulk.unanswered, self._arrivals.put)
         if self.input_ended:
             self._connection.end()
 

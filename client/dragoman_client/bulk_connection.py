@@ -6,6 +6,7 @@ when a text was being sent at that moment (grpc issue 36066), and a refusal woul
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -97,3 +98,22 @@ class Connection:
             deliver(error)
         else:
             deliver(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkCalls:
+    """How the calls of one bulk translation are made; there are several where connections are lost.
+
+    Attributes:
+        header: What the first message holds beside its texts.
+        begin: Makes the settings of a call.
+        start: The stub's method.
+    """
+
+    header: TranslateBatchRequest
+    begin: Callable[[], Call]
+    start: Callable[..., Any]
+
+    def connect(self, items: Iterable[BatchItem], deliver: Callable[[Arrival], None]) -> Connection:
+        """Begins a call, with what to send first and who takes what arrives."""
+        return Connection(self.begin(), self.start, header=self.header, items=items, deliver=deliver)

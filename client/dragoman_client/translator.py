@@ -12,6 +12,7 @@ from dragoman_client.attention import Attention
 from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage, pair_prefixes
 from dragoman_client.bulk_blocking import translate_in_bulk
+from dragoman_client.bulk_connection import BulkCalls
 from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
 from dragoman_client.chunks import Chunk, send_chunks
 from dragoman_client.core import Core, read_health, read_health_error
@@ -256,9 +257,11 @@ class Translator:
             pair_prefixes(iter(texts), target_prefix),
             bulk,
             Outage(max_outage_seconds),
-            header=header,
-            begin=lambda: self._core.begin(timeout),
-            start=self._stub.TranslateBatch,
+            BulkCalls(
+                header=header,
+                begin=lambda: self._core.begin(timeout),
+                start=self._stub.TranslateBatch,
+            ),
         )
 
     def score(
