@@ -40,13 +40,13 @@ class DecodingOptions:
         num_hypotheses: Hypotheses returned, 1 to ``beam_size``; when sampling, samples drawn.
         length_penalty: Exponent a in score / length^a by which hypotheses are ranked; 0 ranks by plain score.
         repetition_penalty: Divides the score of tokens already produced, at least 1; 1 is off.
-        no_repeat_ngram_size: No n-gram of this many tokens occurs twice; 0 is off.
+        no_repeat_ngram_size: No n-gram of this many tokens occurs twice, numbers of the source aside; 0 is off.
         min_decoding_length: Target tokens before end-of-sentence may come; 0 is off.
         max_decoding_length: Target tokens of a sentence at most, without end-of-sentence.
         sampling_topk: Samples from this many likeliest tokens; 1 is off, 0 samples from all.
         sampling_topp: Samples from the likeliest tokens that hold this much probability, above 0 to 1; 1 is off.
         sampling_temperature: Divides the logits before sampling, above 0; 1 is off.
-        keep_numbers: Every number written is one of the source's, as often as it stands there at most.
+        keep_numbers: Where a sentence has digits, every number written is one of its own, as often as it stands there at most.
         seed: Makes sampling repeatable.
     """
 

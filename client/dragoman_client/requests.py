@@ -194,7 +194,7 @@ def build_attention_request(
 
     Raises:
         InvalidRequestError: The text or the translation cannot be sent.
-        ValueError: ``split`` names no way to split, ``include_alignments`` no method, or a value of the selection is none of its enumeration's.
+        ValueError: ``split`` names no way to split, or a value of the selection is none of its enumeration's.
     """
     check_encodable(text, "text")
     if translation is not None:

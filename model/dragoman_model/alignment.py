@@ -68,8 +68,9 @@ def token_rows(cross: Tensor, logits: Tensor | None, method: AlignmentMethod, we
     *reads* the token in the next one, which is what the shifted method takes (Chen et al. 2020, section 3.1). The last token
     is end-of-sentence, which no step reads; its row stays as it is.
 
-    Either is chosen before the token is known: it is a prior over source positions. The posterior, once the token is known,
-    is p(j | y_t) ∝ a_tj · p(y_t | j) (Shankar and Sarawagi 2019), here with p(y_t | j) ∝ exp of `direct_logits`.
+    The naive row is chosen before the token is known: it is a prior over source positions. The posterior, once the token is
+    known, is p(j | y_t) ∝ a_tj · p(y_t | j) (Shankar and Sarawagi 2019), here with p(y_t | j) ∝ exp of `direct_logits`. The
+    shifted row has read the token; there the same product is no posterior, and the dev set says whether it is of use.
 
     Args:
         cross: Mean attention of the heads that align, (T, S).

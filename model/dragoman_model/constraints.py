@@ -54,6 +54,8 @@ def constraint(sequence: Sequence, written: SequenceOf[int], eos_id: int) -> Con
     if sequence.numbers:
         only, digits = sequence.numbers.next_digits(written)
         banned += digits
+        if only and set(only) <= set(banned):
+            banned = []  # a number is written to its end, even if it stands twice in the source
     penalised = options.repetition_penalty != 1
     return Constraint(only, banned, sorted(set(written)) if penalised else (), options.repetition_penalty)
 

@@ -24,13 +24,15 @@ class DecodingOptions:
             sums, and a negative one likes short hypotheses. At most ``MAX_LENGTH_PENALTY`` either way.
         repetition_penalty: Divides the positive logits of tokens already written and multiplies the negative ones
             (Keskar et al. 2019), 1 or more; 1 is off.
-        no_repeat_ngram_size: No n-gram of this many tokens is written twice; 0 is off.
+        no_repeat_ngram_size: No n-gram of this many tokens is written twice, but where a number of the source could not be
+            written to its end otherwise; 0 is off.
         min_length: Tokens before end-of-sentence may come; 0 is off.
         max_length: Tokens at most, without end-of-sentence; None is the model's default for the sentence.
         sampling_topk: Samples from this many likeliest tokens; 1 is off, 0 samples from all. Needs ``beam_size`` 1.
         sampling_topp: Samples from the fewest likeliest tokens that hold this much probability, above 0; 1 is off.
         sampling_temperature: Divides the logits before sampling, above 0; 1 is off.
-        keep_numbers: Every number written is one of the source's, as often as it stands there at most (`SourceNumbers`).
+        keep_numbers: Where a sentence has digits, every number written is one of its own, as often as it stands there at most
+            (`SourceNumbers`).
         seed: Makes sampling repeatable, 64 bits; None draws one.
     """
 

@@ -1,6 +1,9 @@
+import dataclasses
+
 import pytest
 
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained, repeated_ngram_ends
+from dragoman_model.numbers import SourceNumbers
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import Sequence
 
@@ -36,6 +39,20 @@ def test_a_prefix_is_forced_token_by_token_and_then_counts_as_written():
     assert constraint(asked, [7], EOS) == Constraint(only=(8,))
     assert constraint(asked, [7, 8], EOS) == Constraint(None, [7, 8, EOS], [7, 8], 2.0)
     assert constraint(asked, [7, 8, 9], EOS) == Constraint(None, [7, 8, 9], [7, 8, 9], 2.0)
+
+
+def test_a_number_that_stands_twice_in_the_source_is_written_to_its_end_twice():
+    two, zero, four, word = 12, 10, 14, 50
+    year = (two, zero, two, four)
+    source = SourceNumbers((year, year), frozenset({two, zero, four}))
+    asked = dataclasses.replace(sequence(no_repeat_ngram_size=3), numbers=source)
+    for length in (1, 2, 3):
+        written = [*year, word, *year[:length]]
+        assert constraint(asked, written, EOS) == Constraint(only=(year[length],), banned=[])
+    # One of two numbers can go on without a repetition.
+    other = dataclasses.replace(asked, numbers=SourceNumbers((year, (two, zero, four)), source.digits))
+    found = constraint(other, [two, zero, two, word, two, zero], EOS)
+    assert (found.only, found.banned) == ((two, four), [two])
 
 
 @pytest.mark.parametrize(
