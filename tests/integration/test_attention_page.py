@@ -1,4 +1,4 @@
-"""docs/attention.md names functions; they are where it says."""
+"""The pages on attention name functions; they are where the pages say."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import pytest
 
 from dragoman_model import attention_maps
 
-PAGE = Path(__file__).parents[2] / "docs" / "attention.md"
-LINKS = re.findall(r"\[([^]]+)]\(([^)#]+)(?:#[^)]*)?\)", PAGE.read_text(encoding="utf-8"))
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("text", "target"), sorted(set(LINKS)))
+def links(page: str) -> list[tuple[str, str]]:
+    """Returns what a page's links say, and to which files they lead."""
+    content = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"\[([^]]+)]\(([^)#]+)(?:#[^)]*)?\)", content)
+
+
+@pytest.mark.parametrize(("text", "target"), sorted({*links("attention.md"), *links("alignments.md")}))
 def test_a_link_leads_to_a_file_that_has_what_it_names(text: str, target: str):
-    file = PAGE.parent / target
+    file = DOCS / target
     assert file.is_file()
     for name in re.findall("`([^`]+)`", text):
         for part in name.split("."):
@@ -29,5 +34,7 @@ def test_every_function_on_weights_is_on_the_page():
         for name, value in vars(attention_maps).items()
         if getattr(value, "__module__", "") == attention_maps.__name__ and not name.startswith("_")
     }
-    linked = {text.strip("`") for text, target in LINKS if target.endswith("attention_maps.py")}
+    linked = {
+        text.strip("`") for text, target in links("attention.md") if target.endswith("attention_maps.py")
+    }
     assert linked == names - {"renormalise"}  # which `keep` does
