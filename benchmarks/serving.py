@@ -177,6 +177,7 @@ def capacity_bar(capacities: Sequence[Capacity]) -> Bar:
 @click.option("--precision", default="int8", show_default=True, help="Our server's --precision.")
 @click.option("--device", default="cpu", show_default=True, help="Our server's --device.")
 @click.option("--threads", default=1, show_default=True, help="Threads of a server's tensor operations.")
+@click.option("--max-batch-size", default=64, show_default=True, help="Our server's --max-batch-size.")
 @click.option("--seconds", default=10.0, show_default=True, help="Length of the load at each rate.")
 @click.option("--start-rate", default=60.0, show_default=True, help="First rate, calls a second.")
 @click.option("--limit-ms", default=250.0, show_default=True, help="What p99 must hold.")
@@ -200,7 +201,7 @@ def capacity_bar(capacities: Sequence[Capacity]) -> Bar:
     "--json", "json_path", type=click.Path(path_type=Path), help="Also writes the figures to this file."
 )
 def main(
-    model: Path, input_path: Path | None, precision: str, device: str, threads: int, seconds: float, start_rate: float,
+    model: Path, input_path: Path | None, precision: str, device: str, threads: int, max_batch_size: int, seconds: float, start_rate: float,
     limit_ms: float, pin: bool, baseline: bool, engine_process: bool, callers: tuple[int, ...], rounds: int, calls: int,
     json_path: Path | None,
 ) -> None:  # fmt: skip
@@ -212,6 +213,8 @@ def main(
         device,
         "--precision",
         precision,
+        "--max-batch-size",
+        str(max_batch_size),
         "--model",
         str(model),
     ]
