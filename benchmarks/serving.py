@@ -201,7 +201,8 @@ def capacity_bar(capacities: Sequence[Capacity]) -> Bar:
     "--json", "json_path", type=click.Path(path_type=Path), help="Also writes the figures to this file."
 )
 def main(
-    model: Path, input_path: Path | None, precision: str, device: str, threads: int, max_batch_size: int, seconds: float, start_rate: float,
+    model: Path, input_path: Path | None, precision: str, device: str, threads: int, max_batch_size: int,
+    seconds: float, start_rate: float,
     limit_ms: float, pin: bool, baseline: bool, engine_process: bool, callers: tuple[int, ...], rounds: int, calls: int,
     json_path: Path | None,
 ) -> None:  # fmt: skip
