@@ -21,7 +21,7 @@ from dragoman_server.errors import CallError, InternalError, QueueFullError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
 from dragoman_server.scheduler import Scheduler
-from dragoman_server.sentences import Outcome, Result, SentenceProgress
+from dragoman_server.sentences import Lane, Outcome, Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +136,11 @@ class Engine:
             QueueFullError: The queue hasn't that many places beside those already held.
         """
         try:
-            # Without the lock, too: until it is asked again the engine can only make more room.
-            self._scheduler.check_room(self._num_held + count)
+            # Without the lock, too: until it is asked again the engine can only make more room. So many sentences are bulk
+            # however they are searched for, and would be refused as that when they have been prepared.
+            limits = self._scheduler.limits
+            lane = Lane.BULK if count > max(1, limits.num_reserved_rows) else Lane.INTERACTIVE
+            self._scheduler.check_room(self._num_held + count, lane)
         except QueueFullError:
             self._was_full = True
             raise

@@ -88,13 +88,13 @@ class Scheduler:
             self._admission.num_waiting or self._waiting_attention or self._running or self._abandoned
         )
 
-    def check_room(self, count: int) -> None:
+    def check_room(self, count: int, lane: Lane = Lane.INTERACTIVE) -> None:
         """Refuses a call whose ``count`` sentences, or more, would not fit; costs nothing.
 
         Raises:
             QueueFullError: The queue hasn't that many free places.
         """
-        self._admission.check_room(count)
+        self._admission.check_room(count, lane)
 
     def add(self, call: Call) -> None:
         """Queues a call, whole or not at all.

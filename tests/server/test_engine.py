@@ -137,6 +137,21 @@ async def test_calls_in_preparation_hold_no_more_than_the_queue_could_take(start
     assert len(await engine.submit(call(1, 1, 1))) == 3
 
 
+async def test_a_bulk_call_is_refused_before_its_texts_are_prepared(start: Start, batch: FakeBatch):
+    batch.gate = threading.Semaphore(0)
+    engine = start(SchedulerLimits(max_batch_size=8, max_queue_size=32))
+    running = asyncio.create_task(engine.submit(call(*[3] * 8)))
+    await next_plan(batch)
+    waiting = asyncio.create_task(engine.submit(call(*[3] * 26)))
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError), engine.hold_room(3):  # an eighth of the places is for others
+        pass
+    with engine.hold_room(1):
+        pass
+    batch.gate.release(100)
+    await asyncio.gather(running, waiting)
+
+
 async def test_a_queue_that_was_full_lets_calls_in_again_when_an_eighth_of_it_is_free(start: Start):
     engine = start(SchedulerLimits(max_queue_size=16))
     with engine.hold_room(14):
