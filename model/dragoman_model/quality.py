@@ -84,7 +84,7 @@ class Thresholds:
     min_length_ratio: float = 0.65
     max_length_ratio: float = 1.8
     length_slack: int = 10
-    min_coverage: float = 0.18
+    min_coverage: float = 0.16
     num_uncovered_words: int = 3
 
 
