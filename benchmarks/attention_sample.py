@@ -1,4 +1,4 @@
-"""Measures what looking at attention costs a server: for the metrics (--attention-sample-share), and with include_alignments.
+"""Measures what looking at attention for the metrics costs a server (--attention-sample-share).
 
     python benchmarks/attention_sample.py                      # the bundled model, 8 callers
     python benchmarks/attention_sample.py --callers 32 --json sample.json

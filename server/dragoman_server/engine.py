@@ -135,14 +135,15 @@ class Engine:
         Raises:
             QueueFullError: The queue hasn't that many places beside those already held.
         """
+        # So many sentences are bulk however they are searched for, and would be refused as that when they have been prepared.
+        limits = self._scheduler.limits
+        lane = Lane.BULK if count > max(1, limits.num_reserved_rows) else Lane.INTERACTIVE
         try:
-            # Without the lock, too: until it is asked again the engine can only make more room. So many sentences are bulk
-            # however they are searched for, and would be refused as that when they have been prepared.
-            limits = self._scheduler.limits
-            lane = Lane.BULK if count > max(1, limits.num_reserved_rows) else Lane.INTERACTIVE
+            # Without the lock, too: until it is asked again the engine can only make more room.
             self._scheduler.check_room(self._num_held + count, lane)
         except QueueFullError:
-            self._was_full = True
+            # Bulk is refused with an eighth of the places free, which are kept for the others.
+            self._was_full = self._was_full or lane is Lane.INTERACTIVE
             raise
         self._num_held += count
         try:

@@ -146,8 +146,12 @@ async def test_a_bulk_call_is_refused_before_its_texts_are_prepared(start: Start
     await asyncio.sleep(0)
     with pytest.raises(QueueFullError), engine.hold_room(3):  # an eighth of the places is for others
         pass
-    with engine.hold_room(1):
-        pass
+    with engine.hold_room(1), engine.hold_room(1), engine.hold_room(1):
+        with pytest.raises(QueueFullError), engine.hold_room(3):
+            pass
+        assert engine.find_refusal() is None  # the others can still have what is kept for them
+        with engine.hold_room(1):
+            pass
     batch.gate.release(100)
     await asyncio.gather(running, waiting)
 
