@@ -243,7 +243,8 @@ def test_a_step_beyond_the_models_limit_is_refused():
 
 @pytest.mark.parametrize(("window", "columns"), [(3, 16), (16, 16), (17, 32)])
 def test_a_window_keeps_serving_in_the_same_memory_however_long_it_writes(window, columns):
-    transformer = make_transformer(decoder_attention="window", attention_window=window)
+    # Heads 32 wide, whose columns come in the smallest blocks.
+    transformer = make_transformer(d_model=64, decoder_attention="window", attention_window=window)
     model = InferenceModel(transformer)
     src_ids, src_mask = make_sources(transformer)
     tgt_ids = make_targets(transformer, length=100)
