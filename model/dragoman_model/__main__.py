@@ -15,7 +15,16 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
-_COMMANDS = ("train", "evaluate", "translate", "average", "info", "align", "align-eval")
+# What help says of each where a package is missing, without which it cannot be asked.
+_COMMANDS = {
+    "train": "Trains a model as a recipe says.",
+    "evaluate": "Scores translations with BLEU and chrF.",
+    "translate": "Translates texts without a server.",
+    "average": "Writes the mean of a run's checkpoints.",
+    "info": "Says what a model directory is.",
+    "align": "Finds the heads that link words best.",
+    "align-eval": "Measures word links on hand-aligned sentences.",
+}
 
 
 class _LazyGroup(click.Group):
@@ -47,7 +56,7 @@ def _refusal(name: str, missing: str | None) -> click.Command:
     return click.Command(
         name,
         callback=refuse,
-        short_help=f"Needs {missing}: pip install 'dragoman[train]'",
+        short_help=f"{_COMMANDS[name]} Needs {missing}: pip install 'dragoman[train]'",
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )

@@ -29,9 +29,9 @@ def test_commands_that_lack_a_package_are_listed_and_say_what_to_install(
     missing = "dragoman_model.commands.evaluate"
     monkeypatch.setitem(sys.modules, missing, None)  # what makes its import fail
     assert run(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert f"evaluate    Needs {missing}" in shown
-    assert "translate   Translates" in shown
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"evaluate Scores translations with BLEU and chrF. Needs {missing}" in shown
+    assert "translate Translates" in shown
     assert run(["evaluate", "models/en-de", "--limit", "3"]) == 1
     assert capsys.readouterr().err == (
         f"Error: evaluate needs {missing}, which is not installed: pip install 'dragoman[train]'\n"
