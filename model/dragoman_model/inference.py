@@ -1,8 +1,7 @@
 """The Transformer as it serves: the same weights laid out for generating, in flat functions.
 
-The modules of `transformer.py` are for training and for looking into; here projections that read the same input are one
-matrix product, 1/√d_k is folded into the queries' weights, sources are packed without padding, and a step costs as few calls
-as we know to make it.
+The modules of `transformer.py` are for training and for looking into; here layers are the maps of `inference_layers.py`, sources
+are packed without padding, and a step costs as few calls as we know to make it.
 
 Shapes: P source tokens of all sentences, D width, V vocabulary, L layers, H heads, K head width. In a step R rows are N
 sentences of W rows each, C columns of the cache; one position a row.
@@ -12,22 +11,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from dragoman_model.additive_attention import AdditiveAttention
-from dragoman_model.attention import Mechanism, MultiHeadAttention
+from dragoman_model.attention import Mechanism
 from dragoman_model.cache import DecoderCache, KeyValueCache
 from dragoman_model.constraints import Constraint
-from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
-from dragoman_model.linear import Map, fused, output_map
+from dragoman_model.inference_layers import FeedForwardMaps, Norm, Scores, decoder_maps, encoder_maps, norm_of
+from dragoman_model.layers import DecoderLayer, EncoderLayer
+from dragoman_model.linear import fused, output_map
 from dragoman_model.positions import rotate, rotation
-from dragoman_model.relative_attention import RelativeAttention
 from dragoman_model.search import best_tokens, expand, log_probabilities
 from dragoman_model.transformer import Transformer
 
@@ -44,51 +41,6 @@ class EncodedSources(NamedTuple):
     keys_values: Tensor
     lengths: tuple[int, ...]
     padding: frozenset[int] = frozenset()
-
-
-# Scores of queries, (R × H, W, K), and keys, (R × H, K, C), as (R × H, W, C).
-_Scores = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class _Norm:
-    """Layer normalisation, or nothing."""
-
-    weight: Tensor
-    bias: Tensor
-    eps: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-@dataclass(frozen=True)
-class _FeedForward:
-    norm: _Norm
-    inner: Map  # with its activation
-    outer: Map
-
-
-@dataclass(frozen=True)
-class _EncoderLayer:
-    norm: _Norm
-    queries_keys_values: Map
-    mechanism: Mechanism | None  # None is attention to all positions, with its scale in the queries' weights
-    out: Map
-    feed_forward: _FeedForward
-
-
-@dataclass(frozen=True)
-class _DecoderLayer:
-    self_norm: _Norm
-    queries_keys_values: Map
-    relative: RelativeAttention | None
-    self_out: Map
-    cross_norm: _Norm
-    cross_queries: Map
-    cross_scores: _Scores
-    cross_out: Map
-    feed_forward: _FeedForward
 
 
 class InferenceModel:
@@ -112,12 +64,12 @@ class InferenceModel:
         head_width = config.d_model // config.num_heads
         scale = 1 / math.sqrt(head_width)
         self._encoder = [
-            _encoder_layer(layer, scale) for layer in cast(Iterable[EncoderLayer], transformer.encoder)
+            encoder_maps(layer, scale) for layer in cast(Iterable[EncoderLayer], transformer.encoder)
         ]
-        self._encoder_norm = _norm(transformer.encoder_norm) if self._pre_norm else None
+        self._encoder_norm = norm_of(transformer.encoder_norm) if self._pre_norm else None
         decoder = cast(Iterable[DecoderLayer], transformer.decoder)
-        self._decoder = [_decoder_layer(layer, scale) for layer in decoder]
-        self._decoder_norm = _norm(transformer.decoder_norm) if self._pre_norm else None
+        self._decoder = [decoder_maps(layer, scale) for layer in decoder]
+        self._decoder_norm = norm_of(transformer.decoder_norm) if self._pre_norm else None
         # Of all layers together: they read the same memory.
         self._cross_keys_values = fused(
             [
@@ -263,8 +215,8 @@ class InferenceModel:
                 if layer.relative and offset is not None:
                     by_head = queries.view(-1, self._num_heads, 1, self._head_width)
                     added = layer.relative.scores(by_head, offset)  # (R, H, 1, C)
-                out = self._attend(queries, cache.rows, index, added_scores=added)
-                heads.append(out.view(-1, d_model))
+                gathered = self._attend(queries, cache.rows, index, added_scores=added)
+                heads.append(gathered.view(-1, d_model))
             x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
             projected = layer.cross_queries(self._before(layer.cross_norm, x))  # (R, D)
             heads = [
@@ -311,13 +263,13 @@ class InferenceModel:
     def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
         return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)
 
-    def _before(self, norm: _Norm, x: Tensor) -> Tensor:
+    def _before(self, norm: Norm, x: Tensor) -> Tensor:
         return norm(x) if self._pre_norm else x
 
-    def _after(self, norm: _Norm, x: Tensor) -> Tensor:
+    def _after(self, norm: Norm, x: Tensor) -> Tensor:
         return x if self._pre_norm else norm(x)
 
-    def _feed_forward(self, x: Tensor, block: _FeedForward) -> Tensor:
+    def _feed_forward(self, x: Tensor, block: FeedForwardMaps) -> Tensor:
         return self._after(block.norm, x + block.outer(block.inner(self._before(block.norm, x))))
 
     def _turns_of(self, caches: Sequence[DecoderCache]) -> tuple[Tensor, Tensor]:
@@ -359,7 +311,7 @@ class InferenceModel:
         return _joined(gathered)
 
     def _attend_to_source(
-        self, queries: Tensor, cache: DecoderCache, layer: int, scores_of: _Scores
+        self, queries: Tensor, cache: DecoderCache, layer: int, scores_of: Scores
     ) -> Tensor:
         """Returns what each row's query, (R, D), gathers from its sentence's source, (R, D)."""
         heads, width = self._num_heads, cache.width
@@ -379,7 +331,7 @@ class InferenceModel:
         queries: Tensor,
         cache: KeyValueCache,
         layer: int,
-        scores_of: _Scores = torch.bmm,
+        scores_of: Scores = torch.bmm,
         added_scores: Tensor | None = None,
     ) -> Tensor:
         """Returns attention of the queries of each row and head, (R × H, W, K), over its columns, (R × H, W, K).
@@ -399,63 +351,6 @@ class InferenceModel:
         if weights.dtype != values.dtype:
             weights = weights.to(values.dtype)
         return torch.bmm(weights, values)
-
-
-def _encoder_layer(layer: EncoderLayer, scale: float) -> _EncoderLayer:
-    mechanism = layer.self_attention.mechanism
-    is_full = type(mechanism) is Mechanism
-    return _EncoderLayer(
-        norm=_norm(layer.self_attention_residual.norm),
-        queries_keys_values=fused(_projections(layer.self_attention), (scale if is_full else 1.0, 1.0, 1.0)),
-        mechanism=None if is_full else mechanism,
-        out=fused([layer.self_attention.out_proj]),
-        feed_forward=_feed_forward(layer.feed_forward, layer.feed_forward_residual),
-    )
-
-
-def _decoder_layer(layer: DecoderLayer, scale: float) -> _DecoderLayer:
-    mechanism, cross_mechanism = layer.self_attention.mechanism, layer.cross_attention.mechanism
-    is_additive = isinstance(cross_mechanism, AdditiveAttention)
-    return _DecoderLayer(
-        self_norm=_norm(layer.self_attention_residual.norm),
-        queries_keys_values=fused(_projections(layer.self_attention), (scale, 1.0, 1.0)),
-        relative=mechanism if isinstance(mechanism, RelativeAttention) else None,
-        self_out=fused([layer.self_attention.out_proj]),
-        cross_norm=_norm(layer.cross_attention_residual.norm),
-        cross_queries=fused([layer.cross_attention.q_proj], (1.0 if is_additive else scale,)),
-        cross_scores=_cross_scores(cross_mechanism),
-        cross_out=fused([layer.cross_attention.out_proj]),
-        feed_forward=_feed_forward(layer.feed_forward, layer.feed_forward_residual),
-    )
-
-
-def _cross_scores(mechanism: Mechanism) -> _Scores:
-    if not isinstance(mechanism, AdditiveAttention):
-        return torch.bmm
-    heads = len(mechanism.score_vectors)
-
-    def scores(queries: Tensor, keys: Tensor) -> Tensor:
-        by_head = queries.unflatten(0, (-1, heads)), keys.transpose(1, 2).unflatten(0, (-1, heads))
-        return mechanism.scores(*by_head).flatten(0, 1)
-
-    return scores
-
-
-def _projections(attention: MultiHeadAttention) -> list[nn.Module]:
-    return [attention.q_proj, attention.k_proj, attention.v_proj]
-
-
-def _feed_forward(block: FeedForward, residual: Residual) -> _FeedForward:
-    return _FeedForward(
-        norm=_norm(residual.norm),
-        inner=fused([block.in_proj], activation=block.activation),
-        outer=fused([block.out_proj]),
-    )
-
-
-def _norm(module: nn.Module) -> _Norm:
-    assert isinstance(module, nn.LayerNorm)
-    return _Norm(module.weight.detach(), module.bias.detach(), module.eps)
 
 
 def _parted(rows: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:

@@ -169,6 +169,10 @@ def _choose_format(name: str | None, output: Path | None, *, as_json: bool) -> F
         name = "json"
     if name is None and output is not None:
         name = output.suffix.removeprefix(".").lower()
+        if name not in ("", "txt", *FORMATS):
+            raise click.UsageError(
+                f"--output {output}: there is no format {name!r}; choose one by --format: {', '.join(FORMATS)}"
+            )
     chosen = FORMATS.get(name or "", FORMATS["text"])
     try:
         chosen.check()

@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).parent / "kernels.c"
 BUILT_AHEAD = Path(__file__).parent / "built"
-# Sums may be re-ordered, as vectors need, but no product may join a sum in one copy of a function and not in another. The processor's floating-point mode stays as it is, which -ffast-math would change
-# for the whole process.
+# Sums may be re-ordered, as vectors need, but no product may join a sum in one copy of a function and not in another. The
+# processor's floating-point mode stays as it is, which -ffast-math would change for the whole process.
 FLAGS = (
     "-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno",
     "-ffp-contract=off", "-fno-semantic-interposition", "-fPIC", "-shared",

@@ -215,6 +215,20 @@ def test_end_of_the_file_s_name_chooses_the_format(
     assert str(tmp_path / name) in "".join(result.stderr.splitlines())
 
 
+def test_file_with_an_ending_that_is_no_format_needs_the_format(
+    dragoman: Dragoman, server: ScriptedServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "figure.pdf"
+    result = dragoman("attention", SENTENCE, "--output", str(path))
+    assert result.exit_code == 2
+    assert "--format" in result.stderr
+    assert "svg" in result.stderr
+    assert not path.exists()
+    assert not server.script.attention_requests
+    assert dragoman("attention", SENTENCE, "--output", str(path), "--format", "svg").exit_code == 0
+    assert path.read_bytes().startswith(b"<?xml")
+
+
 @pytest.mark.parametrize(
     ("form", "beginning"), [("html", b"<!doctype html>"), ("npz", b"PK"), ("svg", b"<?xml")]
 )
