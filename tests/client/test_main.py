@@ -210,6 +210,9 @@ def test_bar_is_drawn_on_a_terminal_and_only_there(environment: dict[str, str], 
     assert "100%" in shown
     assert "sentences/s" in shown
     assert "300 lines" in shown
+    last = shown[shown.rindex("sentences/s") :]
+    assert "in " in last
+    assert "left" not in last
 
 
 def _read_all(descriptor: int) -> str:

@@ -6,14 +6,22 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from dragoman_client.lines import Line
 from dragoman_client.results import Translation
 
 
+class _TimeColumn(TimeRemainingColumn):
+    """The time left, and in the end the time taken."""
+
+    def render(self, task: Task) -> Text:
+        return Text.assemble("in " if task.finished else "left ", super().render(task))
+
+
 class LineProgress:
-    """Shows how far a file is, sentences/s and the time left; nothing unless ``shown``.
+    """Shows how far a file is, sentences/s and the time left, in the end that taken; nothing unless ``shown``.
 
     Args:
         console: Where to draw.
@@ -28,8 +36,7 @@ class LineProgress:
             TaskProgressColumn(),
             TextColumn("{task.fields[lines]:,} lines", justify="right"),
             TextColumn("{task.fields[rate]:,.1f} sentences/s", justify="right"),
-            TextColumn("left"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            _TimeColumn(compact=True, elapsed_when_finished=True),
             console=console,
             expand=True,
             disable=not shown,
