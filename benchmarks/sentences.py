@@ -6,8 +6,7 @@ from pathlib import Path
 
 from dragoman_model.training.corpus import Pair, pair_lines
 from dragoman_model.training.download import fetch, read_text
-from dragoman_model.training.recipe import load_recipe
-from dragoman_model.training.run import RECIPE_FILE
+from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
 
 SENTENCES = """
 Good morning, how did you sleep?

@@ -39,8 +39,7 @@ from dragoman_model.coverage import attention_entropy, means_in_a_row, uncovered
 from dragoman_model.plan import ForcedDecode, Plan
 from dragoman_model.quality import THRESHOLDS, Thresholds, WarningKind, copied_source, sentence_warnings
 from dragoman_model.training.corpus import comparison_key, prepare
-from dragoman_model.training.recipe import load_recipe
-from dragoman_model.training.run import RECIPE_FILE
+from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
 from dragoman_model.translator import Translator
 
 # What each kind is for.

@@ -18,8 +18,7 @@ from dragoman_model.commands.shared import (
 )
 from dragoman_model.training.align import align_model
 from dragoman_model.training.corpus import prepare
-from dragoman_model.training.recipe import load_recipe
-from dragoman_model.training.run import RECIPE_FILE
+from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
 
 
 @click.command("align")

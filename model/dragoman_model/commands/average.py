@@ -18,8 +18,8 @@ from dragoman_model.commands.shared import option
 from dragoman_model.config import read_config
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.tokenizer import TOKENIZER_FILE
-from dragoman_model.training.run import RECIPE_FILE, TRAINING_FOLDER
-from dragoman_model.training.state import average_checkpoints
+from dragoman_model.training.recipe import RECIPE_FILE
+from dragoman_model.training.state import TRAINING_FOLDER, average_checkpoints
 from dragoman_model.transformer import Transformer
 
 

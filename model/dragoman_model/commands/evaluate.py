@@ -29,9 +29,8 @@ from dragoman_model.commands.shared import (
 from dragoman_model.options import DecodingOptions
 from dragoman_model.training.corpus import Pair, prepare
 from dragoman_model.training.evaluate import score_translations
-from dragoman_model.training.recipe import load_recipe
+from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
 from dragoman_model.training.robustness import RobustnessReport, robustness
-from dragoman_model.training.run import RECIPE_FILE
 from dragoman_model.translator import Translator
 
 

@@ -22,8 +22,8 @@ from dragoman_model.config import ModelConfig
 from dragoman_model.devices import resolve_device
 from dragoman_model.training.corpus import Corpus
 from dragoman_model.training.evaluate import DevScores
-from dragoman_model.training.recipe import load_recipe
-from dragoman_model.training.run import RECIPE_FILE, train
+from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
+from dragoman_model.training.run import train
 from dragoman_model.training.trainer import StepReport
 
 EXIT_INTERRUPTED = 130

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from dragoman_model.errors import RecipeError
 
+RECIPE_FILE = "recipe.toml"  # a model directory carries the recipe it was made by
 _TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 

@@ -16,13 +16,10 @@ from dragoman_model.training.corpus import Corpus, prepare
 from dragoman_model.training.evaluate import DevScores, DevSet
 from dragoman_model.training.options import training_options
 from dragoman_model.training.recipe import Recipe
-from dragoman_model.training.state import STATE_FILE, average_checkpoints, require_state
+from dragoman_model.training.state import STATE_FILE, TRAINING_FOLDER, average_checkpoints, require_state
 from dragoman_model.training.trainer import Observer, Trainer
 from dragoman_model.training.vocabulary import train_tokenizer
 from dragoman_model.transformer import Transformer
-
-TRAINING_FOLDER = "training"
-RECIPE_FILE = "recipe.toml"  # a model directory carries the recipe it was made by
 
 
 def train(

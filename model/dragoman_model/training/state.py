@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dragoman_model.errors import TrainingError
 
+TRAINING_FOLDER = "training"  # of a model directory: what is here
 STATE_FILE = "state.pt"
 LOG_FILE = "log.jsonl"
 
