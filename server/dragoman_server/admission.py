@@ -228,13 +228,14 @@ class Admission:
         return num_rows <= self._room(lane) or (lane.num_rows == 0 and num_rows <= self._num_free)
 
     def _should_hold_back(self, lane: _Lane) -> bool:
-        # With more waiting than fits, single sentences would join at nearly every step, each with an encoder pass of
-        # its own that all rows wait for. An eighth of the batch joins nearly as cheaply as one.
+        # Single sentences would join at nearly every step, each with an encoder pass of its own that all rows wait for. An
+        # eighth of the batch joins nearly as cheaply as one.
         room, group = self._room(lane), self._limits.num_reserved_rows
-        if len(lane.queue) > room:
+        if len(lane.queue) > room:  # until so many rows have come free
             return 0 < room < group and lane.held_back < self._limits.max_admission_delay
-        # With enough rows running that one joins at nearly every step, the few that wait wait one step for others.
-        return lane.num_rows >= group and 0 < len(lane.queue) < group // 2 and lane.held_back < 1
+        # Until so many sentences have come; who comes while little runs never waits.
+        few_wait = 0 < len(lane.queue) < group
+        return few_wait and lane.num_rows >= group and lane.held_back < self._limits.max_gathering_delay
 
     def _retry_seconds(self) -> float:
         """Returns when a queue that is full now will have been worked off."""

@@ -44,7 +44,8 @@ class SchedulerLimits:
         max_prefill_seconds: How long encoding may take in one step, by the measured speed; one sentence may always.
         max_attends_per_step: Sentences whose attention is computed in one step, between two decoding steps.
         max_attend_tokens: Their source and target tokens together; one sentence may always.
-        max_admission_delay: Steps that a waiting sentence is held back at most so that several join together.
+        max_admission_delay: Steps that a waiting sentence is held back at most so that several rows come free.
+        max_gathering_delay: Steps that it is held back at most, with rows free, so that several join together.
         bulk_share: Of the time, what bulk rows may add to the steps of interactive ones; above 0, below 1.
     """
 
@@ -59,6 +60,7 @@ class SchedulerLimits:
     # Of usual sentences three or four, of the longest one, which alone takes as long as several steps of a full batch.
     max_attend_tokens: int = 128
     max_admission_delay: int = 4
+    max_gathering_delay: int = 16
     # A quarter makes steps a third longer on average, which leaves room for all else that bulk work costs a caller before
     # its latency doubles.
     bulk_share: float = 0.25

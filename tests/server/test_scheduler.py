@@ -148,6 +148,28 @@ def test_no_sentence_is_held_back_longer_than_the_limit():
     assert len(plans[first_join].admit) == 1
 
 
+def test_where_an_eighth_of_the_rows_runs_sentences_join_in_groups_or_after_the_limit():
+    stage = Stage(max_batch_size=32, max_gathering_delay=6)
+    for _ in range(4):
+        stage.add(60)
+    assert len(stage.step().admit) == 4  # nothing runs: they join at once
+    stage.add(60)
+    joins = [len(stage.step().admit) for _ in range(7)]
+    assert joins == [0] * 6 + [1]
+    joins = []
+    for _ in range(4):
+        stage.add(60)
+        joins.append(len(stage.step().admit))
+    assert joins == [0, 0, 0, 4]
+
+
+def test_where_little_runs_a_sentence_joins_at_the_next_step():
+    stage = Stage(max_batch_size=32, max_gathering_delay=6)
+    for _ in range(3):
+        stage.add(60)
+        assert len(stage.step().admit) == 1
+
+
 def test_attention_work_is_bounded_in_the_queue_and_in_each_step():
     stage = Stage(max_attention_queue_size=3, max_attends_per_step=2)
     attend = Attend(source_ids=(10, EOS), target_ids=(11, 12, EOS))
