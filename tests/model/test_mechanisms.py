@@ -7,13 +7,13 @@ import torch
 from benchmarks import textbook
 from benchmarks.step_weights import decode_watched
 
-from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import load_model
 from dragoman_model.native.model import is_supported
 from dragoman_model.options import DecodingOptions
-from dragoman_model.plan import Plan, Sequence
+from dragoman_model.plan import Sequence
 from dragoman_model.selection import AttentionKind
 from dragoman_model.transformer import Transformer
+from tests.model.decoding import decode
 from tests.model.made_up import made_up_pairs
 from tests.model.training.tiny_runs import NO_AUGMENTATION, Recorder, make_trainer, never
 from tests.models import VARIANTS, make_tiny_model, tiny_config
@@ -48,18 +48,6 @@ def make_sequences(model, count=16, options=OPTIONS):
         )
         for index in range(count)
     ]
-
-
-def decode(model, sequences, rng=None):
-    """Decodes sequences one after the other, or with others that join and leave at random steps."""
-    batch = RunningBatch(model.transformer)
-    waiting, results = list(sequences), {}
-    while waiting or batch.num_rows:
-        count = rng.randint(0, 5) if rng else int(not batch.num_rows)
-        admitted = [waiting.pop() for _ in range(min(count, len(waiting)))]
-        for sentence in batch.run(Plan(admit=tuple(admitted))).finished:
-            results[sentence.id] = sentence.hypotheses
-    return results
 
 
 def test_a_sentence_gets_its_translations_whoever_joins_and_leaves_beside_it(model):

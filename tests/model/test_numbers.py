@@ -1,3 +1,4 @@
+import random
 import re
 from collections import Counter
 
@@ -5,12 +6,12 @@ import pytest
 import torch
 from sentencepiece import SentencePieceTrainer
 
-from dragoman_model.batch import RunningBatch
 from dragoman_model.numbers import DigitTokens, NextDigits, SourceNumbers
 from dragoman_model.options import DecodingOptions
-from dragoman_model.plan import Plan, Sequence
+from dragoman_model.plan import Sequence
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.translator import Translator
+from tests.model.decoding import decode
 
 ONE, TWO, THREE, WORD, SILENT = 11, 12, 13, 50, 0
 DIGITS = frozenset({ONE, TWO, THREE})
@@ -112,15 +113,12 @@ def test_numbers_of_one_sentence_do_not_bind_its_neighbours(tiny_model, options)
         found = tiny_model.tokenizer.numbers(digits) if bound and index == 1 else None
         return Sequence(id=index, source_ids=sources[index], max_length=20, options=options, numbers=found)
 
-    def decode(sequences):
-        batch = RunningBatch(tiny_model.transformer)
-        finished = {one.id: one for one in batch.run(Plan(admit=tuple(sequences))).finished}
-        while batch.num_sentences:
-            finished.update({one.id: one for one in batch.run(Plan()).finished})
-        return {index: [one.token_ids for one in finished[index].hypotheses] for index in finished}
+    def tokens(*sequences):
+        found = decode(tiny_model, sequences, rng=random.Random(4))
+        return {index: [one.token_ids for one in hypotheses] for index, hypotheses in found.items()}
 
-    together = decode(sequence(index, bound=True) for index in range(4))
+    together = tokens(*(sequence(index, bound=True) for index in range(4)))
     for index in range(4):
-        assert together[index] == decode([sequence(index, bound=True)])[index]
-    free = decode(sequence(index, bound=False) for index in range(4))
+        assert together[index] == tokens(sequence(index, bound=True))[index]
+    free = tokens(*(sequence(index, bound=False) for index in range(4)))
     assert {index for index in range(4) if together[index] != free[index]} <= {1}

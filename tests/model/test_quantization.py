@@ -14,6 +14,7 @@ from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.quantization import Int8Linear, best_kernel, is_exact
 from dragoman_model.transformer import Transformer
+from tests.model.decoding import decode
 from tests.model.made_up import made_up_pairs
 
 KERNELS = [quantization._IntegerKernel, quantization._PackedKernel, quantization._FloatKernel]
@@ -105,18 +106,6 @@ def test_maps_side_by_side_give_what_each_gives():
 
 
 # The model
-
-
-def decode(model, sequences, *, rng=None):
-    """Decodes sequences alone, or with others that join at random steps; returns hypotheses by id."""
-    batch = RunningBatch(model.transformer)
-    waiting, results = list(sequences), {}
-    while waiting or batch.num_rows:
-        count = rng.randint(0, 5) if rng else int(not batch.num_rows)
-        admitted = [waiting.pop() for _ in range(min(count, len(waiting)))]
-        for sentence in batch.run(Plan(admit=tuple(admitted))).finished:
-            results[sentence.id] = sentence.hypotheses
-    return results
 
 
 def test_a_translation_does_not_depend_on_its_neighbours_to_the_last_bit(bundled_model):

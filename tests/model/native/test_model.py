@@ -1,6 +1,9 @@
+import dataclasses
 import gc
 import random
+import re
 import weakref
+from collections import Counter
 
 import pytest
 import torch
@@ -226,3 +229,22 @@ def test_a_sentence_held_to_its_numbers_and_its_free_neighbours_are_each_as_alon
         finished += batch.run(Plan()).finished
     for sentence in finished:
         assert sentence.hypotheses == run_alone(loaded.transformer, sequence(sentence.id))
+
+    def strange(hypotheses, source):
+        made = [loaded.tokenizer.decode(one.token_ids) for one in hypotheses]
+        return sum(bool(runs_of_digits(text) - runs_of_digits(source)) for text in made)
+
+    (held,) = (sentence.hypotheses for sentence in finished if sentence.id == 0)
+    assert strange(held, texts[0]) == 0
+    # Held to another sentence's numbers, it writes those, where the free search writes its own.
+    other = "7 and 77"
+    numbers = loaded.tokenizer.numbers(loaded.tokenizer.encode(other))
+    foreign, free = (
+        run_alone(loaded.transformer, dataclasses.replace(sequence(0), numbers=found))
+        for found in (numbers, None)
+    )
+    assert strange(foreign, other) == 0 < strange(free, other)
+
+
+def runs_of_digits(text):
+    return Counter(re.findall("[0-9]+", text))
