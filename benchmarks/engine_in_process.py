@@ -9,6 +9,7 @@ waits for each step without holding the interpreter's lock, and the model has an
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -30,6 +31,7 @@ class RemoteBatch:
         )
         self._process.start()
         far_end.close()
+        self.kernels: str = self._call("kernels")
 
     def run(self, plan: Any) -> Any:
         return self._call("run", plan)
@@ -50,6 +52,9 @@ class RemoteBatch:
 
 def _serve_batch(pipe: Connection, near_end: Connection, arguments: Any, options: Any) -> None:
     near_end.close()
+    # The server's handlers, which it had before it forked, would write to a loop that isn't here.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     batch = RunningBatch(*arguments, **options)
     while True:
         try:
@@ -57,7 +62,8 @@ def _serve_batch(pipe: Connection, near_end: Connection, arguments: Any, options
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            pipe.send((getattr(batch, name)(*values), None))
+            found = getattr(batch, name)
+            pipe.send((found(*values) if callable(found) else found, None))
         except Exception as error:
             pipe.send((None, error))
 

@@ -139,7 +139,7 @@ class RunningBatch:
         logits = self._model.step(last_ids, *(group.cache for group in groups), out=self._logits)  # (B, V)
         self._logits = logits
         finished = []
-        for group, rows in zip(groups, logits.split(sizes), strict=True):
+        for group, rows in zip(groups, [logits] if len(groups) == 1 else logits.split(sizes), strict=True):
             group.advance(rows)
             ended = group.take_ended()
             finished += ended[0]

@@ -23,6 +23,11 @@ class Constraint(NamedTuple):
     seen: SequenceOf[int] = ()
     penalty: float = 1.0
 
+    def allows(self, token_id: int) -> bool:
+        """Returns whether a token that is the best of all is so under the constraint, too."""
+        is_open = self.only is None or token_id in self.only
+        return is_open and token_id not in self.banned and self.penalty == 1
+
 
 FREE = Constraint()
 

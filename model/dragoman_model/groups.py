@@ -137,22 +137,17 @@ class RowGroup(Group[RowSearch]):
         logits = logits.float()
         constraints = self._constraints()
         self.last_ids, log_probs = self._model.best(logits)
-        choice = logits
-        # Few rows are bound, and the pass over all of them stays the fast one.
-        bound = [row for row, one in enumerate(constraints) if one is not FREE]
-        if bound:
-            held, held_logits = [constraints[row] for row in bound], logits[bound]
-            allowed = ban(penalise(held_logits, held), held, self._eos_id)
-            self.last_ids[bound] = best_tokens(allowed)
-            log_probs[bound] = self._model.log_probabilities(held_logits, self.last_ids[bound])
-            if self._samples:
-                choice = logits.clone()
-                choice[bound] = allowed
-        if self._samples:
-            self._draw(choice)
-            log_probs = self._model.log_probabilities(logits, self.last_ids)
         # One wait for the device a step: what it waits for is the step's own work.
         token_ids, values = self.last_ids.tolist(), log_probs.tolist()
+        # The best of all is as good as always allowed; to look for another among few rows takes as long as for all of them.
+        bound = [
+            row
+            for row, one in enumerate(constraints)
+            if one is not FREE and (self._samples or not one.allows(token_ids[row]))
+        ]
+        if bound or self._samples:
+            self._choose_again(logits, [constraints[row] for row in bound], bound, log_probs)
+            token_ids, values = self.last_ids.tolist(), log_probs.tolist()
         width = self.cache.width
         for index, search in enumerate(self.searches):
             try:
@@ -160,6 +155,23 @@ class RowGroup(Group[RowSearch]):
                 search.advance(token_ids[rows], values[rows])
             except Exception as error:
                 self._give_up(search, error)
+
+    def _choose_again(
+        self, logits: Tensor, constraints: SequenceOf[Constraint], bound: list[int], log_probs: Tensor
+    ) -> None:
+        """Puts what is allowed, and what is drawn, in the place of the best tokens and of their log-probabilities."""
+        choice = logits
+        if bound:
+            held_logits = logits[bound]
+            allowed = ban(penalise(held_logits, constraints), constraints, self._eos_id)
+            self.last_ids[bound] = best_tokens(allowed)
+            log_probs[bound] = self._model.log_probabilities(held_logits, self.last_ids[bound])
+            if self._samples:
+                choice = logits.clone()
+                choice[bound] = allowed
+        if self._samples:
+            self._draw(choice)
+            log_probs[:] = self._model.log_probabilities(logits, self.last_ids)
 
     def _draw(self, choice: Tensor) -> None:
         """Puts a drawn token in the place of the best one where a sentence samples."""

@@ -242,7 +242,7 @@ class NativeModel(InferenceModel):
             pointer(places), pointer(ranks),
         )  # fmt: skip
         parents, tokens = places
-        bound = sorted({row // width for row, one in enumerate(constraints) if one is not FREE})
+        bound = _bound_sentences(constraints, parents, tokens)
         if not bound:
             return parents, tokens, ranks, ranks
         log_probs = ranks.clone()
@@ -357,6 +357,21 @@ class NativeModel(InferenceModel):
         tensor = tensor.contiguous()
         self._held.append(tensor)
         return tensor.data_ptr()
+
+
+def _bound_sentences(constraints: Sequence[Constraint], parents: Tensor, tokens: Tensor) -> list[int]:
+    """Returns the sentences, by index, that have a candidate which may not be; parents and tokens are (N, C)."""
+    if not constraints:
+        return []
+    width = len(constraints) // len(parents)
+    bound = []
+    for index, candidates in enumerate(zip(parents.tolist(), tokens.tolist(), strict=True)):
+        held = constraints[index * width : (index + 1) * width]
+        if any(
+            held[parent] is not FREE and not held[parent].allows(token) for parent, token in zip(*candidates)
+        ):
+            bound.append(index)
+    return bound
 
 
 def _matrix(logits: Tensor) -> tuple[Pointer, ctypes.c_int64, ctypes.c_int64]:
