@@ -38,13 +38,11 @@ class RunningServer:
 
     def cpu_seconds(self) -> float:
         """Returns the processor time that it and its children have taken so far."""
-        return _cpu_seconds(self.pid)
+        return sum(map(_cpu_seconds, _tree(self.pid)))
 
     def memory_bytes(self) -> int:
-        """Returns its resident memory, without that of children."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
-        return int(line.split()[1]) * 1024
+        """Returns its resident memory and that of its children; pages that they share count for each."""
+        return sum(map(_resident_bytes, _tree(self.pid)))
 
     def metrics(self) -> dict[str, float]:
         """Returns the present value of every series, by its name with its labels as they are exposed."""
@@ -54,12 +52,26 @@ class RunningServer:
         return {name: float(value) for name, value in pairs}
 
 
+def _tree(pid: int) -> list[int]:
+    """Returns a process and all that descend from it."""
+    children = {
+        int(child)
+        for task in Path(f"/proc/{pid}").glob("task/*/children")
+        for child in task.read_text().split()
+    }
+    return [pid, *(process for child in children for process in _tree(child))]
+
+
 def _cpu_seconds(pid: int) -> float:
-    process = Path(f"/proc/{pid}")
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = sum(map(int, fields[11:15]))  # user and system time, also of children that have ended
-    children = {int(child) for task in process.glob("task/*/children") for child in task.read_text().split()}
-    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_seconds, children))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) * 1024
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from dragoman_server.errors import (
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import Call
+from dragoman_server.room import QueueState, check_room
 from dragoman_server.sentences import CallState, Lane, Sentence, rows_of
 from dragoman_server.speed import Speed
 
@@ -92,20 +93,17 @@ class Admission:
         """Whether sentences of a lane wait or run."""
         return self._lanes[lane].num_rows > 0 or len(self._lanes[lane].queue) > 0
 
-    def check_room(self, count: int, lane: Lane = Lane.INTERACTIVE) -> None:
+    def queue_state(self) -> QueueState:
+        """Returns how the queue stands."""
+        return QueueState(self.num_waiting, len(self._bulk.queue) > 0, self._retry_seconds())
+
+    def check_room(self, count: int, lane: Lane) -> None:
         """Refuses a call whose ``count`` sentences don't all fit.
 
         Raises:
             QueueFullError: They don't; it says when to try again.
         """
-        waiting, max_size = self.num_waiting, self._limits.max_queue_size
-        if lane is Lane.BULK and self._bulk.queue:
-            max_size -= self._limits.num_reserved_places
-        if waiting + count > max_size:
-            raise QueueFullError(
-                f"the queue is full: {waiting} sentences wait, at most {max_size} may, {count} more don't fit",
-                retry_seconds=self._retry_seconds(),
-            )
+        check_room(self._limits, self.queue_state(), count, lane)
 
     def check_attention_room(self, waiting: int, count: int) -> None:
         """Refuses ``count`` sentences whose attention is wanted where they don't all fit beside those that wait.

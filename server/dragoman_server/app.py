@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -28,13 +28,16 @@ from dragoman_server.config import ServerConfig, split_address
 from dragoman_server.cpus import available_cpus, default_num_threads
 from dragoman_server.doorway import Doorway
 from dragoman_server.engine import Engine
+from dragoman_server.engine_process import EngineProcess
 from dragoman_server.errors import AddressError, DrainingError, ModelError
 from dragoman_server.health import SERVICE_NAME, Health
 from dragoman_server.interceptors import CallInterceptor
 from dragoman_server.limits import CallLimits, SchedulerLimits
 from dragoman_server.logs import log_event
-from dragoman_server.metrics import Metrics
+from dragoman_server.merged_registry import MergedRegistry
+from dragoman_server.metrics import Metrics, ModelMetrics
 from dragoman_server.monitoring import MonitoringServer
+from dragoman_server.room import QueueState
 from dragoman_server.scheduler import Scheduler
 from dragoman_server.service import TranslationService
 
@@ -63,7 +66,7 @@ class App:
 
     def __init__(self, config: ServerConfig, models: Sequence[LoadedModel]) -> None:
         self._config = config
-        self.registry = CollectorRegistry()
+        self.registry = MergedRegistry()
         metrics = Metrics(self.registry)
         metrics.observe_process()
         _observe_devices(metrics, models)
@@ -135,16 +138,9 @@ class App:
             max_attention_queue_size=config.max_attention_calls,  # each such call has one sentence waiting
             max_prefill_tokens=config.max_prefill_tokens,
         )
-        model_metrics = metrics.of_model(model.name)
         metrics.model_info.labels(model.name, model.digest, str(model.device), model.precision).set(1)
         batch = RunningBatch(model.transformer)
-        engine = Engine(
-            model.name,
-            batch,
-            Scheduler(limits, model_metrics, time.monotonic),
-            num_threads=num_threads,
-            on_failure=self._on_engine_failure,
-        )
+        runs_in_process = self._runs_in_process(model)
         log_event(
             logger,
             logging.INFO,
@@ -153,11 +149,53 @@ class App:
             device=str(model.device),
             precision=model.precision,
             kernels=batch.kernels,
+            engine="process" if runs_in_process else "thread",
             threads=num_threads,
             digest=model.digest,
         )
+        model_metrics = metrics.of_model(model.name)
+
+        def new_engine(
+            its_metrics: ModelMetrics,
+            on_failure: Callable[[], None],
+            on_queue_change: Callable[[QueueState], None] | None = None,
+        ) -> Engine:
+            return Engine(
+                model.name,
+                batch,
+                Scheduler(limits, its_metrics, time.monotonic),
+                num_threads=num_threads,
+                on_failure=on_failure,
+                on_queue_change=on_queue_change,
+            )
+
+        def new_engine_there(
+            registry: CollectorRegistry,
+            on_failure: Callable[[], None],
+            on_queue_change: Callable[[QueueState], None],
+        ) -> Engine:
+            there = Metrics(registry)
+            there.observe_another_process()
+            return new_engine(there.of_model(model.name), on_failure, on_queue_change)
+
+        engine: Engine | EngineProcess
+        if runs_in_process:
+            engine = EngineProcess(model.name, new_engine_there, limits, on_failure=self._on_engine_failure)
+            self.registry.add(engine.collect)
+        else:
+            engine = new_engine(model_metrics, self._on_engine_failure)
         return ServedModel(
             model, engine, model_metrics, batch.kernels, attention_sample_share=config.attention_sample_share
+        )
+
+    def _runs_in_process(self, model: LoadedModel) -> bool:
+        """Returns whether a model's engine gets a process of its own, which needs a CPU beside the event loop's to pay."""
+        is_possible = model.device.type == "cpu"  # what a process holds on a GPU, another can't take over
+        if self._config.engine == "process" and not is_possible:
+            raise ModelError(f"model {model.name!r} is on {model.device}: its engine can't have a process of its own; "
+                             "set engine to auto or thread")  # fmt: skip
+        return self._config.engine == "process" or (
+            self._config.engine == "auto" and is_possible and available_cpus() > 1
         )
 
     def _on_engine_failure(self) -> None:
@@ -245,8 +283,8 @@ def load_models(config: ServerConfig) -> list[LoadedModel]:
     Raises:
         ModelError: One can't be loaded or run, or two have the same name; one line says which and why.
     """
-    # Loading computes a little; without this it would do so on every core of the host.
-    torch.set_num_threads(config.threads or default_num_threads(1, available_cpus()))
+    # Loading computes a little. With more threads it would start some, and a process that is forked then can't compute with them.
+    torch.set_num_threads(1)
     models: list[LoadedModel] = []
     for directory in config.model:
         try:

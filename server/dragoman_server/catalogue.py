@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_server.engine import Engine
+from dragoman_server.engine_process import EngineProcess
 from dragoman_server.errors import FieldViolation, InvalidArgumentError, NotFoundError, QueueFullError
 from dragoman_server.languages import fallbacks
 from dragoman_server.metrics import UNKNOWN_MODEL, ModelMetrics
@@ -26,7 +27,7 @@ class ServedModel:
     """
 
     model: LoadedModel
-    engine: Engine
+    engine: Engine | EngineProcess
     metrics: ModelMetrics
     kernels: str = ""
     attention_sample_share: float = 0.0
@@ -63,7 +64,7 @@ class Catalogue:
         """Returns why no model has room for a single sentence, or None while one has."""
         error = None
         for served in self.models:
-            error = served.engine.find_refusal()
+            error = served.engine.room.find_refusal()
             if error is None:
                 break
         return error

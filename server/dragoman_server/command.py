@@ -13,6 +13,7 @@ import click
 
 from dragoman_server.app import check_addresses, load_models, serve
 from dragoman_server.config import (
+    ENGINES,
     LOG_FORMATS,
     LOG_LEVELS,
     PRECISIONS,
@@ -82,6 +83,11 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
 @_option("device", str, "auto, cpu, cuda or cuda:N.")
 @_option("precision", click.Choice(PRECISIONS), "Precision of the computation.")
 @_option("threads", int, "Threads of one tensor operation; 0: from the CPU quota.")
+@_option(
+    "engine",
+    click.Choice(ENGINES),
+    "What a model's engine runs in: a thread of the server or a process of its own; auto: a process on a CPU where there are several.",
+)
 @_option(
     "max-batch-size", int, "Rows decoded at once, for each model: one for each sentence, beam or sample."
 )

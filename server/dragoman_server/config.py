@@ -11,6 +11,7 @@ from dragoman_model.checkpoint import BUNDLED_MODEL
 from dragoman_server.errors import ConfigError
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "int8")
+ENGINES = ("auto", "thread", "process")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -29,6 +30,8 @@ class ServerConfig:
         device: auto, cpu, cuda or cuda:N.
         precision: Of the weights and activations; auto lets the device choose.
         threads: Threads of one tensor operation; 0 derives them from the CPU quota.
+        engine: What a model's engine runs in: a thread of the server or a process of its own; auto is a process on a CPU where there
+            are several.
         max_batch_size: Rows decoded at once, for each model.
         max_queue_size: Sentences that may wait, for each model.
         max_prefill_tokens: Source tokens encoded between two decoding steps.
@@ -51,6 +54,7 @@ class ServerConfig:
     device: str = "auto"
     precision: str = "auto"
     threads: int = 0
+    engine: str = "auto"
     max_batch_size: int = 64
     max_queue_size: int = 1024
     max_prefill_tokens: int = 2048
@@ -84,6 +88,7 @@ class ServerConfig:
             )
         for name, allowed in (
             ("precision", PRECISIONS),
+            ("engine", ENGINES),
             ("log_format", LOG_FORMATS),
             ("log_level", LOG_LEVELS),
         ):

@@ -10,8 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -20,8 +19,9 @@ from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.errors import CallError, InternalError, QueueFullError
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
+from dragoman_server.room import QueueState, Room
 from dragoman_server.scheduler import Scheduler
-from dragoman_server.sentences import Lane, Outcome, Result, SentenceProgress
+from dragoman_server.sentences import Outcome, Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,10 @@ class Engine:
         num_threads: Threads that torch may use for one operation.
         clock: Seconds that only grow; the scheduler's own clock.
         on_failure: Called on the event loop when the loop itself breaks and no call will be worked on any more.
+        on_queue_change: Called with how the queue stands whenever that may have changed, on whichever thread changed it.
+
+    Attributes:
+        room: Of the queue, for calls that are yet to be prepared.
     """
 
     def __init__(
@@ -64,30 +68,27 @@ class Engine:
         num_threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[], None] | None = None,
+        on_queue_change: Callable[[QueueState], None] | None = None,
     ) -> None:
         self.name = name
         self.clock = clock
+        # Without the lock: until it is asked again the engine can only make more room.
+        self.room = Room(scheduler.limits, scheduler.queue_state)
         self._batch = batch
         self._scheduler = scheduler
         self._num_threads = num_threads
         self._on_failure = on_failure
+        self._on_queue_change = on_queue_change
         self._changed = threading.Condition()
         self._futures: dict[int, asyncio.Future[tuple[Result, ...]]] = {}
         self._listeners: dict[int, Callable[[SentenceProgress], None]] = {}
-        self._num_held = 0
-        self._was_full = False
         self._bulk_line = asyncio.Lock()  # so that bulk calls that wait for room keep their order
-        self._room = asyncio.Event()
+        self._room_came = asyncio.Event()
         self._wants_room = False
         self._stopped_by: CallError | None = None
         self._failed = False
         self._num_failed_steps = 0  # since the last that succeeded
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
-
-    @property
-    def max_queue_size(self) -> int:
-        """Sentences that may wait."""
-        return self._scheduler.limits.max_queue_size
 
     @property
     def is_alive(self) -> bool:
@@ -107,49 +108,8 @@ class Engine:
             outcomes = self._scheduler.take_outcomes()
             self._changed.notify()
         self._resolve(outcomes)
-        self._room.set()  # who waits for it learns how things stand
+        self._room_came.set()  # who waits for it learns how things stand
         self._thread.join(timeout=_JOIN_SECONDS)
-
-    def find_refusal(self) -> QueueFullError | None:
-        """Returns why no call is let in now, or None while the queue has room.
-
-        Once it was full it counts as full until an eighth of it is free. Under overload nearly every call would otherwise find
-        a place or two and be read, only to be refused since its sentences need more.
-        """
-        num_places = max(1, self.max_queue_size // 8) if self._was_full else 1
-        try:
-            # Without the lock: it is only as true as the moment, and asked for every call of an overload.
-            self._scheduler.check_room(self._num_held + num_places)
-        except QueueFullError as error:
-            self._was_full = True
-            return error
-        self._was_full = False
-        return None
-
-    @contextmanager
-    def hold_room(self, count: int) -> Iterator[None]:
-        """Keeps room for a call of ``count`` sentences or more while its texts are prepared; costs nothing.
-
-        However many calls are prepared at a time, together they hold no more than the queue could take.
-
-        Raises:
-            QueueFullError: The queue hasn't that many places beside those already held.
-        """
-        # So many sentences are bulk however they are searched for, and would be refused as that when they have been prepared.
-        limits = self._scheduler.limits
-        lane = Lane.BULK if count > max(1, limits.num_reserved_rows) else Lane.INTERACTIVE
-        try:
-            # Without the lock, too: until it is asked again the engine can only make more room.
-            self._scheduler.check_room(self._num_held + count, lane)
-        except QueueFullError:
-            # Bulk is refused with an eighth of the places free, which are kept for the others.
-            self._was_full = self._was_full or lane is Lane.INTERACTIVE
-            raise
-        self._num_held += count
-        try:
-            yield
-        finally:
-            self._num_held -= count
 
     async def submit(
         self, call: Call, on_progress: Callable[[SentenceProgress], None] | None = None
@@ -186,7 +146,7 @@ class Engine:
                 try:
                     return self._queue(call)
                 except QueueFullError:
-                    await self._room.wait()
+                    await self._room_came.wait()
 
     def _queue(self, call: Call) -> asyncio.Future[tuple[Result, ...]]:
         with self._changed:
@@ -194,9 +154,10 @@ class Engine:
                 raise self._stopped_by
             if self._failed:
                 raise InternalError
-            self._room.clear()
+            self._room_came.clear()
             self._wants_room |= call.stream is not None
             self._scheduler.add(call)
+            self._publish()
             self._changed.notify()
         future: asyncio.Future[tuple[Result, ...]] = self._event_loop.create_future()
         future.add_done_callback(lambda _: self._forget(call, future))
@@ -212,8 +173,13 @@ class Engine:
     def _cancel(self, call: Call) -> None:
         with self._changed:
             self._scheduler.cancel(call.id)
+            self._publish()
             self._changed.notify()
-        self._room.set()
+        self._room_came.set()
+
+    def _publish(self) -> None:
+        if self._on_queue_change is not None:
+            self._on_queue_change(self._scheduler.queue_state())
 
     def _run(self) -> None:
         torch.set_num_threads(self._num_threads)
@@ -241,6 +207,7 @@ class Engine:
             if self._stopped_by is not None:
                 return False
             plan = self._scheduler.schedule()
+            self._publish()
             outcomes = self._scheduler.take_outcomes()
             room, self._wants_room = self._wants_room, False
         self._deliver(outcomes, room=room)
@@ -255,6 +222,7 @@ class Engine:
         self._num_failed_steps = 0
         with self._changed:
             self._scheduler.update(output)
+            self._publish()
             outcomes = self._scheduler.take_outcomes()
             progress = self._scheduler.take_progress()
         self._deliver(outcomes, progress)
@@ -264,6 +232,7 @@ class Engine:
         with self._changed:
             self._batch.clear()
             self._scheduler.fail_running(InternalError())
+            self._publish()
             outcomes = self._scheduler.take_outcomes()
         log_event(
             logger,
@@ -286,7 +255,7 @@ class Engine:
         self, outcomes: Sequence[Outcome], progress: Sequence[SentenceProgress] = (), room: bool = False
     ) -> None:
         if room:
-            self._room.set()
+            self._room_came.set()
         for step in progress:
             listener = self._listeners.get(step.call.id)
             if listener is not None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class ServerError(Exception):
@@ -31,6 +32,17 @@ class ServerError(Exception):
 
 class CallError(ServerError):
     """Ends one call; the message is for its caller."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross from process to process as what they are; the default would call the class with its message.
+        return _error, (type(self), self.args, vars(self))
+
+
+def _error(kind: type[CallError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> CallError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    vars(error).update(attributes)
+    return error
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,10 @@ class Metrics:
             version=_version("dragoman"), python=platform.python_version(), torch=_version("torch")
         ).set(1)
 
+    def observe_another_process(self) -> None:
+        """Adds what there is to be told of one more process beside the server's own."""
+        ProcessCollector(registry=self.registry)
+
     def observe_device_memory(self, kinds: dict[str, Callable[[], float]]) -> None:
         """Reads each kind of device memory at every scrape."""
         for kind, read in kinds.items():

@@ -33,6 +33,7 @@ from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Work
+from dragoman_server.room import QueueState
 from dragoman_server.sentences import (
     CallState,
     Lane,
@@ -88,13 +89,9 @@ class Scheduler:
             self._admission.num_waiting or self._waiting_attention or self._running or self._abandoned
         )
 
-    def check_room(self, count: int, lane: Lane = Lane.INTERACTIVE) -> None:
-        """Refuses a call whose ``count`` sentences, or more, would not fit; costs nothing.
-
-        Raises:
-            QueueFullError: The queue hasn't that many free places.
-        """
-        self._admission.check_room(count, lane)
+    def queue_state(self) -> QueueState:
+        """Returns how the queue stands; costs nothing."""
+        return self._admission.queue_state()
 
     def add(self, call: Call) -> None:
         """Queues a call, whole or not at all.

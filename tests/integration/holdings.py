@@ -25,7 +25,7 @@ def held(server: RunningServer) -> dict[str, int]:
         "calls": len(scheduler._calls),
         "sentences": len(scheduler._running) + len(scheduler._attending) + len(scheduler._abandoned),
         "futures": len(engine._futures) + len(engine._listeners),
-        "places": engine._num_held,
+        "places": engine.room._num_held,
         "handlers": server.app.interceptor._running,
     }
 

@@ -63,6 +63,7 @@ async def serving(*models: LoadedModel, **settings: Any) -> AsyncIterator[Runnin
         "listen": "127.0.0.1:0",
         "http": "127.0.0.1:0",
         "threads": 1,
+        "engine": "thread",  # a test's own process has threads, and must not be forked
         "grace_seconds": 5.0,
         "attention_sample_share": 0.0,  # chance has no place in a test
     }

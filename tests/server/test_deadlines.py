@@ -6,6 +6,7 @@ import pytest
 
 from dragoman_server.errors import DeadlineError, DeadlineUnreachableError, QueueFullError
 from dragoman_server.request import Attend, Call
+from dragoman_server.room import check_room
 from dragoman_server.speed import MIN_MEASURED_STEPS
 from tests.server.scheduler_stage import Stage, wide
 
@@ -136,5 +137,5 @@ def test_however_long_the_queue_a_refused_caller_looks_again():
         stage.scheduler._speed.observe_sentence(1000)
     fill(stage, 1001)
     with pytest.raises(QueueFullError) as caught:
-        stage.scheduler.check_room(1)
+        check_room(stage.scheduler.limits, stage.scheduler.queue_state(), 1)
     assert caught.value.retry_seconds == 30

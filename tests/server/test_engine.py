@@ -119,7 +119,7 @@ async def test_a_full_queue_refuses_without_waiting(start: Start, batch: FakeBat
     await asyncio.sleep(0)
     with pytest.raises(QueueFullError):
         await engine.submit(call(3))
-    with pytest.raises(QueueFullError), engine.hold_room(1):
+    with pytest.raises(QueueFullError), engine.room.hold(1):
         pass
     batch.gate.release(100)
     await asyncio.gather(running, waiting)
@@ -127,12 +127,12 @@ async def test_a_full_queue_refuses_without_waiting(start: Start, batch: FakeBat
 
 async def test_calls_in_preparation_hold_no_more_than_the_queue_could_take(start: Start):
     engine = start(SchedulerLimits(max_queue_size=3))
-    with engine.hold_room(2):
-        with pytest.raises(QueueFullError), engine.hold_room(2):
+    with engine.room.hold(2):
+        with pytest.raises(QueueFullError), engine.room.hold(2):
             pass
-        with engine.hold_room(1):
+        with engine.room.hold(1):
             pass
-    with engine.hold_room(3):  # what was held is free again
+    with engine.room.hold(3):  # what was held is free again
         pass
     assert len(await engine.submit(call(1, 1, 1))) == 3
 
@@ -144,13 +144,13 @@ async def test_a_bulk_call_is_refused_before_its_texts_are_prepared(start: Start
     await next_plan(batch)
     waiting = asyncio.create_task(engine.submit(call(*[3] * 26)))
     await asyncio.sleep(0)
-    with pytest.raises(QueueFullError), engine.hold_room(3):  # an eighth of the places is for others
+    with pytest.raises(QueueFullError), engine.room.hold(3):  # an eighth of the places is for others
         pass
-    with engine.hold_room(1), engine.hold_room(1), engine.hold_room(1):
-        with pytest.raises(QueueFullError), engine.hold_room(3):
+    with engine.room.hold(1), engine.room.hold(1), engine.room.hold(1):
+        with pytest.raises(QueueFullError), engine.room.hold(3):
             pass
-        assert engine.find_refusal() is None  # the others can still have what is kept for them
-        with engine.hold_room(1):
+        assert engine.room.find_refusal() is None  # the others can still have what is kept for them
+        with engine.room.hold(1):
             pass
     batch.gate.release(100)
     await asyncio.gather(running, waiting)
@@ -158,17 +158,17 @@ async def test_a_bulk_call_is_refused_before_its_texts_are_prepared(start: Start
 
 async def test_a_queue_that_was_full_lets_calls_in_again_when_an_eighth_of_it_is_free(start: Start):
     engine = start(SchedulerLimits(max_queue_size=16))
-    with engine.hold_room(14):
-        with engine.hold_room(1):
-            with engine.hold_room(1):
-                assert "16" in str(engine.find_refusal())
-            assert engine.find_refusal() is not None  # one place is free
-        assert engine.find_refusal() is None  # two are
-        with engine.hold_room(1):
-            assert engine.find_refusal() is None  # as long as it hasn't been full again
-            with pytest.raises(QueueFullError), engine.hold_room(2):
+    with engine.room.hold(14):
+        with engine.room.hold(1):
+            with engine.room.hold(1):
+                assert "16" in str(engine.room.find_refusal())
+            assert engine.room.find_refusal() is not None  # one place is free
+        assert engine.room.find_refusal() is None  # two are
+        with engine.room.hold(1):
+            assert engine.room.find_refusal() is None  # as long as it hasn't been full again
+            with pytest.raises(QueueFullError), engine.room.hold(2):
                 pass
-            assert engine.find_refusal() is not None
+            assert engine.room.find_refusal() is not None
 
 
 async def test_a_failed_step_fails_its_calls_is_logged_once_and_the_loop_goes_on(

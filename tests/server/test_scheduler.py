@@ -9,6 +9,7 @@ import pytest
 from dragoman_model.plan import FinishReason
 from dragoman_server.errors import InternalError, QueueFullError
 from dragoman_server.request import Attend, Call
+from dragoman_server.room import check_room
 from tests.server.fakes import EOS
 from tests.server.scheduler_stage import Stage, by_call, decode, looked_back_at, wide
 
@@ -110,8 +111,8 @@ def test_a_full_queue_refuses_at_once_and_takes_nothing():
     with pytest.raises(QueueFullError):
         stage.add(4, 4)
     with pytest.raises(QueueFullError):
-        stage.scheduler.check_room(2)
-    stage.scheduler.check_room(1)
+        check_room(stage.scheduler.limits, stage.scheduler.queue_state(), 2)
+    check_room(stage.scheduler.limits, stage.scheduler.queue_state(), 1)
     assert stage.value("waiting_requests") == 2
 
 

@@ -53,7 +53,7 @@ async def dump_attention(
     check_layers_and_heads(asked.selection, served.model.config)
     options = asked.options.with_seed()
     with calls[served.name]:
-        with served.engine.hold_room(1 if asked.text.strip() else 0):
+        with served.engine.room.hold(1 if asked.text.strip() else 0):
             prepared = await off_loop(
                 len(asked.text), lambda: prepare_text(served, "text", asked.text, split=asked.split)
             )

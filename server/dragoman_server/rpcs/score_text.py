@@ -29,7 +29,7 @@ async def score_text(backend: Backend, request: ScoreTextRequest, context: Conte
     served = backend.select(asked.model)
     num_characters = sum(map(len, (*asked.texts, *asked.translations)))
     check_size("items", len(asked.texts), served)
-    with served.engine.hold_room(len(asked.texts)):
+    with served.engine.room.hold(len(asked.texts)):
         work = await off_loop(num_characters, lambda: _score_work(served, asked))
     results = await decode(served, work, context)
     scores = await off_loop(

@@ -44,7 +44,7 @@ async def stream_translate_text(
     check_lengths(served, asked.options)
     options = asked.options.with_seed()
     num_characters = len(asked.text) + len(asked.target_prefix)
-    with served.engine.hold_room(1 if asked.text.strip() else 0):
+    with served.engine.room.hold(1 if asked.text.strip() else 0):
         prepared = await off_loop(
             num_characters,
             lambda: prepare_text(

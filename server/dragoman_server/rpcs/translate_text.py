@@ -37,7 +37,7 @@ async def translate_text(
     num_texts = sum(1 for text in asked.texts if text.strip())
     num_characters = sum(map(len, (*asked.texts, *asked.target_prefixes)))
     check_size("texts", num_texts, served)
-    with served.engine.hold_room(num_texts):
+    with served.engine.room.hold(num_texts):
         prepared = await off_loop(num_characters, lambda: _prepare_texts(served, asked))
     work = [
         sentence

@@ -101,7 +101,7 @@ def check_size(field: str, count: int, served: ServedModel) -> None:
     Raises:
         InvalidArgumentError: ``count`` sentences are more than the queue holds.
     """
-    limit = served.engine.max_queue_size
+    limit = served.engine.room.max_queue_size
     if count > limit:
         description = f"too many sentences; at most {limit} in one call, send the text in several"
         raise InvalidArgumentError(violations=[FieldViolation(field, description)])

@@ -1,0 +1,234 @@
+"""An engine in a process of its own, so that what it computes and what the event loop does never wait for each other.
+
+Python lets one thread of a process run at a time. A busy event loop, under overload say, takes that time from an engine's thread,
+several times a step. This class stands where `engine.Engine` would; `engine_host` is the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import Metric
+
+from dragoman_server.engine_host import EngineFactory, host_engine
+from dragoman_server.engine_messages import (
+    Cancelled,
+    Ended,
+    Failed,
+    MessageSocket,
+    Progressed,
+    QueueBoard,
+    Queued,
+    Submitted,
+)
+from dragoman_server.errors import CallError, InternalError
+from dragoman_server.limits import SchedulerLimits
+from dragoman_server.logs import log_event
+from dragoman_server.request import Call
+from dragoman_server.room import QueueState, Room
+from dragoman_server.sentences import Result, SentenceProgress
+
+logger = logging.getLogger(__name__)
+
+# A step takes far less; a device that hangs must not keep the server from ending.
+_JOIN_SECONDS = 5.0
+# A scrape waits no longer for an engine that is busy, and has its figures of the last time instead.
+_SCRAPE_SECONDS = 2.0
+
+_Listener = Callable[[SentenceProgress], None]
+
+
+@dataclass
+class _Pending:
+    """A call that has not ended.
+
+    Attributes:
+        call: It.
+        results: What its caller waits for.
+        queued: What the caller of a bulk call waits for first.
+        listener: Is told of progress.
+    """
+
+    call: Call
+    results: asyncio.Future[tuple[Result, ...]]
+    queued: asyncio.Future[None] | None = None
+    listener: _Listener | None = None
+
+
+class EngineProcess:
+    """Runs one model's calls in a process that is forked from this one, which must not have started threads that compute.
+
+    Args:
+        name: Of the model, for the log.
+        make_engine: Makes the engine, in the process.
+        limits: The engine's.
+        on_failure: Called on the event loop when no call will be worked on any more.
+
+    Attributes:
+        room: Of the queue, for calls that are yet to be prepared.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_engine: EngineFactory,
+        limits: SchedulerLimits,
+        *,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.clock = time.monotonic  # counts the same in every process
+        self.room = Room(limits, self._queue_state)
+        self._on_failure = on_failure
+        self._pending: dict[int, _Pending] = {}
+        self._num_sent = 0  # sentences
+        self._stopped_by: CallError | None = None
+        self._failed = False
+        self._is_scraped = threading.Lock()
+        self._samples: list[Metric] = []
+        self._board = QueueBoard()
+        context = multiprocessing.get_context("fork")
+        near_end, far_end = socket.socketpair()
+        self._scrapes, far_scrapes = context.Pipe()
+        self._process = context.Process(
+            target=host_engine,
+            args=(make_engine, self._board, far_end, far_scrapes, (near_end, self._scrapes)),
+            name=f"engine {name}",
+            daemon=True,
+        )
+        self._process.start()
+        far_end.close()
+        far_scrapes.close()
+        self._socket = MessageSocket(near_end)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether calls are being worked on; once False it stays so."""
+        return not self._failed and self._stopped_by is None and self._process.is_alive()
+
+    def start(self) -> None:
+        """Starts to take calls; called on the event loop that will submit them."""
+        self._event_loop = asyncio.get_running_loop()
+        self._socket.open(self._take, self._lose)
+
+    def stop(self, error: CallError) -> None:
+        """Ends every call with ``error``, and the process after its present step."""
+        self._stopped_by = error
+        self._end_all(error)
+        self._socket.close()
+        self._process.join(timeout=_JOIN_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    async def submit(self, call: Call, on_progress: _Listener | None = None) -> tuple[Result, ...]:
+        """Returns a result for each sentence of the call, as ``Engine.submit`` does; cancelling this cancels the call."""
+        return await self._send(call, listener=on_progress).results
+
+    async def submit_bulk(self, call: Call) -> asyncio.Future[tuple[Result, ...]]:
+        """Queues a call as soon as there is room and returns what its results come in, as ``Engine.submit_bulk`` does."""
+        queued = asyncio.get_running_loop().create_future()
+        pending = self._send(call, queued=queued)
+        try:
+            await queued
+        except BaseException:
+            pending.results.cancel()
+            raise
+        return pending.results
+
+    def collect(self) -> Iterable[Metric]:
+        """Returns the metrics that the engine's process holds, those of the last time where it doesn't answer; for any thread."""
+        with self._is_scraped:
+            try:
+                self._scrapes.send(None)
+                while self._scrapes.poll(_SCRAPE_SECONDS):
+                    self._samples = self._scrapes.recv()
+                    if not self._scrapes.poll(0):  # else that was a late answer
+                        break
+            except (OSError, EOFError):
+                pass  # it has ended
+            return self._samples
+
+    def _queue_state(self) -> QueueState:
+        return self._board.read(self._num_sent)
+
+    def _send(
+        self, call: Call, *, listener: _Listener | None = None, queued: asyncio.Future[None] | None = None
+    ) -> _Pending:
+        if self._stopped_by is not None:
+            raise self._stopped_by
+        if self._failed:
+            raise InternalError
+        results: asyncio.Future[tuple[Result, ...]] = self._event_loop.create_future()
+        self._pending[call.id] = pending = _Pending(call, results, queued, listener)
+        results.add_done_callback(lambda _: self._forget(pending))
+        self._num_sent += len(call.work)
+        self._socket.send(Submitted(call))
+        return pending
+
+    def _forget(self, pending: _Pending) -> None:
+        if self._pending.pop(pending.call.id, None) is not None and pending.results.cancelled():
+            self._socket.send(Cancelled(pending.call.id))
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Ended(call_id=call_id):
+                pending = self._pending.pop(call_id, None)
+                if pending is not None:  # else its caller left meanwhile
+                    self._end(pending, message.results, message.error)
+            case Queued(call_id=call_id):
+                pending = self._pending.get(call_id)
+                if pending is not None and pending.queued is not None and not pending.queued.done():
+                    pending.queued.set_result(None)
+            case Progressed(call_id=call_id):
+                pending = self._pending.get(call_id)
+                if pending is not None and pending.listener is not None:
+                    pending.listener(
+                        SentenceProgress(pending.call, message.index, message.token_ids, message.is_complete)
+                    )
+            case Failed():
+                self._fail()
+
+    def _end(self, pending: _Pending, results: tuple[Result, ...], error: CallError | None) -> None:
+        if error is None:
+            if not pending.results.done():
+                pending.results.set_result(results)
+        elif pending.queued is not None and not pending.queued.done():
+            pending.queued.set_exception(error)  # whoever waits for it has no results to wait for yet
+        elif not pending.results.done():
+            pending.results.set_exception(error)
+
+    def _end_all(self, error: CallError) -> None:
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            self._end(one, (), error)
+
+    def _lose(self) -> None:
+        """Takes note that the process ended by itself, which it never does unless it was killed or crashed."""
+        self._process.join(timeout=_JOIN_SECONDS)
+        log_event(
+            logger,
+            logging.CRITICAL,
+            "engine process ended",
+            model=self.name,
+            exit_code=self._process.exitcode,
+        )
+        self._fail()
+
+    def _fail(self) -> None:
+        self._failed = True
+        self._end_all(InternalError())
+        if self._on_failure is not None:
+            self._on_failure()
