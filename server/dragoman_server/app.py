@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -355,6 +356,9 @@ async def serve(config: ServerConfig, models: Sequence[LoadedModel]) -> None:
     event_loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         event_loop.add_signal_handler(number, on_signal)
+    # What is there now stays. The collector would go through it, modules and weights, time and again while calls make garbage.
+    gc.collect()
+    gc.freeze()
     app = App(config, models)
     await app.start()
     print(app.describe(), flush=True)
