@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 
 OURS = ("-m", "dragoman_server", "--http", "", "--log-level", "warning")
-OURS_IN_A_PROCESS = (str(Path(__file__).parent / "engine_in_process.py"), *OURS[2:])
 BASELINE = (str(Path(__file__).parent / "baseline.py"),)
 
 

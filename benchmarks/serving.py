@@ -27,7 +27,7 @@ import grpc
 from open_loop import Load, RateSearch, load
 from reporting import Bar, bars_table, machine, percentile
 from sentences import SENTENCES, test_set_pairs
-from servers import BASELINE, OURS, OURS_IN_A_PROCESS, RunningServer, cores, running, running_server
+from servers import BASELINE, OURS, RunningServer, cores, running, running_server
 
 from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
 from dragoman_model.checkpoint import BUNDLED_MODEL
@@ -233,7 +233,7 @@ def main(
     server_core, load_core = cores(pin)
     programs = [("dragoman", OURS, arguments)]
     if engine_process:
-        programs.append(("dragoman, engine in a process", OURS_IN_A_PROCESS, arguments))
+        programs.append(("dragoman, engine in a process", OURS, [*arguments, "--engine", "process"]))
     if baseline:
         programs.append((BASELINE_NAME, BASELINE, ["--model", str(model), "--threads", str(threads)]))
     print(f"{machine()}; {threads} thread(s); model {model.name}, ours {precision}; {len(sentences)} sentences; "

@@ -1,0 +1,222 @@
+"""An engine in a process of its own, beside one in a thread of the server: nobody can tell them apart, until one dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dragoman.v1 import (
+    BatchItem,
+    DumpAttentionRequest,
+    ScoreTextRequest,
+    StreamTranslateTextRequest,
+    TranslateBatchRequest,
+    TranslateTextRequest,
+    TranslationServiceStub,
+)
+from tests.integration.servers import SENTENCES
+from tests.integration.test_server_process import started
+from tests.models import make_tiny_model
+
+LONG = {"min_decoding_length": 255}
+
+
+class Server:
+    """A server in a process and ways to look at it from outside."""
+
+    def __init__(self, process: subprocess.Popen[str], said: dict[str, str]) -> None:
+        self.process = process
+        self.http = said["http"]
+        self.channel = grpc.insecure_channel(said["grpc"])
+        self.stub = TranslationServiceStub(self.channel)
+
+    def value(self, name: str, query: str = "") -> float:
+        """Returns the sum of a metric's series whose labels hold ``query``."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        return sum(
+            float(line.split()[-1]) for line in lines if re.match(rf"{name}[{{ ]", line) and query in line
+        )
+
+    def code(self, path: str) -> int:
+        """Returns the status of a page of the HTTP side."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def engines(self) -> list[int]:
+        """Returns the processes that it has started."""
+        files = Path(f"/proc/{self.process.pid}").glob("task/*/children")
+        return sorted(int(child) for file in files for child in file.read_text().split())
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "en-de")
+
+
+@pytest.fixture(scope="module")
+def in_thread(model: Path) -> Iterator[Server]:
+    with started(model, "--engine", "thread") as (process, said):
+        yield Server(process, said)
+
+
+@pytest.fixture(scope="module")
+def in_process(model: Path) -> Iterator[Server]:
+    with started(model, "--engine", "process") as (process, said):
+        yield Server(process, said)
+
+
+@pytest.fixture
+def own(model: Path) -> Iterator[Server]:
+    """One that a test may break: with a batch of one row and a queue of two places."""
+    with started(model, "--engine", "process", "--max-batch-size", "1", "--max-queue-size", "2",
+                 "--grace-seconds", "20") as (process, said):  # fmt: skip
+        yield Server(process, said)
+
+
+def messages(stream: Any) -> list[bytes]:
+    return [message.SerializeToString(deterministic=True) for message in stream]
+
+
+def test_it_answers_every_rpc_as_a_thread_does(in_thread: Server, in_process: Server):
+    for options in ({}, {"beam_size": 4, "num_hypotheses": 2}, {"sampling_topk": 5, "seed": 3}):
+        output = {"include_alignments": True, "include_tokens": True}
+        request = TranslateTextRequest(texts=SENTENCES, options=options, output=output)
+        assert in_process.stub.TranslateText(request) == in_thread.stub.TranslateText(request)
+    scored = ScoreTextRequest(items=[{"text": SENTENCES[0], "translation": "Hallo"}])
+    assert in_process.stub.ScoreText(scored) == in_thread.stub.ScoreText(scored)
+    dumped = DumpAttentionRequest(text=" ".join(SENTENCES))
+    assert messages(in_process.stub.DumpAttention(dumped)) == messages(in_thread.stub.DumpAttention(dumped))
+
+
+def test_a_stream_says_the_same_as_the_whole(in_process: Server):
+    text = " ".join(SENTENCES)
+    events = list(in_process.stub.StreamTranslateText(StreamTranslateTextRequest(text=text)))
+    deltas = [event.delta.text for event in events if event.WhichOneof("event") == "delta"]
+    (whole,) = in_process.stub.TranslateText(TranslateTextRequest(texts=[text])).translations
+    assert len(deltas) > 1
+    assert "".join(deltas) == whole.text == events[-1].result.translations[0].text
+
+
+def test_bulk_has_a_result_for_every_item(in_process: Server):
+    items = [BatchItem(id=str(number), text=SENTENCES[number % 5]) for number in range(600)]
+    requests = (TranslateBatchRequest(items=items[start : start + 50]) for start in range(0, 600, 50))
+    results = [result for response in in_process.stub.TranslateBatch(requests) for result in response.results]
+    whole = in_process.stub.TranslateText(TranslateTextRequest(texts=SENTENCES)).translations
+    assert sorted(int(result.id) for result in results) == list(range(600))
+    assert all(result.translation.text == whole[int(result.id) % 5].text for result in results)
+
+
+def test_what_both_processes_count_is_added_up(in_process: Server):
+    ended = in_process.value("dragoman_sentences_total", 'finish_reason="eos"')
+    ended += in_process.value("dragoman_sentences_total", 'finish_reason="length"')
+    blank = in_process.value("dragoman_sentences_total", 'finish_reason="blank"')
+    cpu = in_process.value("process_cpu_seconds_total")
+    in_process.stub.TranslateText(TranslateTextRequest(texts=[*SENTENCES, " "]))
+    now = in_process.value("dragoman_sentences_total", 'finish_reason="eos"')
+    now += in_process.value("dragoman_sentences_total", 'finish_reason="length"')
+    assert now == ended + 5  # by the engine
+    assert in_process.value("dragoman_sentences_total", 'finish_reason="blank"') == blank + 1  # by the server
+    assert in_process.value("dragoman_row_slots") == 64
+    started_ago = time.time() - in_process.value("process_start_time_seconds")
+    assert 0 < started_ago < 600
+    until(lambda: in_process.value("process_cpu_seconds_total") > cpu)
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(own: Server):
+    texts = TranslateTextRequest(texts=SENTENCES[:1], options=LONG)
+    running = [own.stub.TranslateText.future(texts, timeout=60)]
+    until(lambda: own.value("dragoman_running_rows") == 1)
+    running += [own.stub.TranslateText.future(texts, timeout=60) for _ in range(2)]
+    until(lambda: own.value("dragoman_waiting_requests") == 2 or running[0].done())
+    with pytest.raises(grpc.RpcError) as refused:
+        own.stub.TranslateText(TranslateTextRequest(texts=["a", "b"]), timeout=10)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    trailers = dict(refused.value.trailing_metadata())
+    details = status_pb2.Status.FromString(trailers["grpc-status-details-bin"]).details
+    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in details)
+    assert all(call.result().translations for call in running)
+
+
+def test_a_call_that_is_cancelled_holds_nothing(own: Server):
+    calls = [
+        own.stub.TranslateText.future(TranslateTextRequest(texts=SENTENCES[:1], options=LONG), timeout=60)
+        for _ in range(2)
+    ]
+    until(lambda: own.value("dragoman_running_rows") == 1)
+    for call in calls:
+        call.cancel()
+    until(lambda: own.value("dragoman_running_rows") + own.value("dragoman_waiting_requests") == 0)
+    assert own.stub.TranslateText(TranslateTextRequest(texts=["a"]), timeout=10).translations
+
+
+def test_a_deadline_that_passes_ends_the_call_in_time(own: Server):
+    request = TranslateTextRequest(texts=SENTENCES[:1], options=LONG)
+    ended = [own.stub.TranslateText.future(request, timeout=0.03).code() for _ in range(20)]
+    assert grpc.StatusCode.DEADLINE_EXCEEDED in ended
+    until(lambda: own.value("dragoman_running_rows") == 0)
+
+
+def test_an_engine_that_dies_fails_its_calls_and_turns_the_checks_red(own: Server):
+    (engine,) = own.engines()
+    assert own.code("/healthz") == 200
+    running = own.stub.TranslateText.future(
+        TranslateTextRequest(texts=SENTENCES[:1], options=LONG), timeout=60
+    )
+    until(lambda: own.value("dragoman_running_rows") == 1)
+    os.kill(engine, signal.SIGSTOP)  # so that the call can't end before
+    os.kill(engine, signal.SIGKILL)
+    assert running.exception().code() is grpc.StatusCode.INTERNAL
+    with pytest.raises(grpc.RpcError) as later:
+        own.stub.TranslateText(TranslateTextRequest(texts=["a"]), timeout=10)
+    assert later.value.code() is grpc.StatusCode.INTERNAL
+    assert own.code("/healthz") == 503
+    health = health_pb2_grpc.HealthStub(own.channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert own.value("dragoman_row_slots") == 1  # its last figures are still told
+    own.process.send_signal(signal.SIGTERM)
+    _, log = own.process.communicate(timeout=20)
+    assert own.process.returncode == 0
+    assert "engine process ended" in log
+
+
+def test_an_engine_does_not_outlive_a_server_that_is_killed(own: Server):
+    (engine,) = own.engines()
+    own.process.kill()
+    own.process.wait(timeout=10)
+    until(lambda: not Path(f"/proc/{engine}").exists())
+
+
+def test_a_server_that_drains_ends_its_engine_after_its_calls(own: Server):
+    (engine,) = own.engines()
+    running = own.stub.TranslateText.future(
+        TranslateTextRequest(texts=SENTENCES[:1], options=LONG), timeout=60
+    )
+    until(lambda: own.value("dragoman_running_rows") == 1)
+    own.process.send_signal(signal.SIGTERM)
+    assert running.result().translations
+    assert own.process.wait(timeout=20) == 0
+    assert not Path(f"/proc/{engine}").exists()
