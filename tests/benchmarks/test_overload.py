@@ -2,6 +2,10 @@
 
 from overload import Ended, Load, judge
 
+from dragoman_server.errors import QueueFullError
+from dragoman_server.interceptors import trailing_metadata
+from dragoman_server.statuses import status_message
+
 
 def load(*calls: Ended) -> Load:
     return Load(started=10.0, stopped=20.0, calls=list(calls))
@@ -9,9 +13,12 @@ def load(*calls: Ended) -> Load:
 
 def test_a_server_that_answers_nothing_misses_its_bars():
     calm = load(Ended(11.0, 11.1, "OK"))
-    refused = load(Ended(11.0, 11.01, "RESOURCE_EXHAUSTED", says_when=True))
+    status = status_message(QueueFullError("the queue is full"), "id")
+    trailers = trailing_metadata("id", status)
+    refused = load(Ended(11.0, 11.01, "RESOURCE_EXHAUSTED", trailers))
 
     verdicts = {verdict.what: verdict for verdict in judge(calm, calm, refused, calm, [(15.0, 100)], 8)}
 
     assert not verdicts["goodput, share of the best"].holds
     assert verdicts["refusals, p99"].holds
+    assert verdicts["refusals that say when to come back"].holds
