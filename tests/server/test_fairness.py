@@ -86,14 +86,33 @@ def test_a_crowd_of_callers_leaves_an_eighth_of_the_rows_to_bulk():
 
 def test_rows_are_shared_and_not_sentences():
     stage = Stage(max_batch_size=64)
-    beams = add_work(stage, *[wide(8, 40)] * 30)
-    greedy = stage.add(*[40] * 100)
-    plan = stage.step()
-    rows = {beams.id: 0, greedy.id: 0}
-    for sequence in plan.admit:
-        rows[beams.id if sequence.options.num_rows == 8 else greedy.id] += sequence.options.num_rows
-    assert sum(rows.values()) == 56
-    assert abs(rows[beams.id] - rows[greedy.id]) <= 8
+    beams, greedy = new_id(), new_id()
+    for _ in range(100):
+        add_work(stage, decode(30), stream=greedy)
+    for _ in range(30):
+        add_work(stage, wide(8, 30), stream=beams)
+    rows = [sequence.options.num_rows for sequence in stage.step().admit]
+    assert sum(rows) == 56
+    assert abs(sum(n for n in rows if n == 8) - rows.count(1)) <= 8
+
+
+def test_a_call_of_fewer_rows_is_first_and_not_one_of_fewer_sentences():
+    stage = Stage(max_batch_size=64)
+    add_work(stage, *[wide(8, 30)] * 30)
+    stage.add(*[30] * 100)
+    assert [sequence.options.num_rows for sequence in stage.step().admit] == [1] * 56
+
+
+def test_the_items_of_two_streams_share_the_rows_evenly():
+    stage = Stage(max_batch_size=64)
+    for length in (30, 31):
+        stream = new_id()
+        for _ in range(100):
+            add_work(stage, decode(length), stream=stream)
+    lengths = [len(sequence.source_ids) for sequence in stage.step().admit]
+    assert lengths.count(30) == lengths.count(31) == 28
+    interactive = stage.add(5)
+    assert steps_until_done(stage, interactive) == 5
 
 
 def test_the_items_of_a_stream_are_one_caller():
@@ -101,12 +120,27 @@ def test_the_items_of_a_stream_are_one_caller():
     stream = new_id()
     for _ in range(100):
         add_work(stage, decode(30), stream=stream)
-    call = stage.add(*[31] * 100)
+    stage.add(*[31] * 60)
     lengths = [len(sequence.source_ids) for sequence in stage.step().admit]
-    assert lengths.count(30) == lengths.count(31) == 28
-    interactive = stage.add(5)
-    assert steps_until_done(stage, interactive) == 5
-    stage.scheduler.cancel(call.id)
+    # By even sharing both have had 60 when the call ends, and it doesn't end later here.
+    assert lengths == [30] * 56
+    admitted = [len(sequence.source_ids) for plan in stage.run_until_idle() for sequence in plan.admit]
+    assert admitted == [30] * 4 + [31] * 60 + [30] * 40
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+def test_calls_that_are_alike_end_in_the_order_in_which_they_came(num_rows: int):
+    """However many wait; shared evenly, all would end late."""
+    stage = Stage(max_batch_size=64)
+    calls, ended = [], []
+    for _ in range(100):
+        calls += [stage.add(*[9] * num_rows) for _ in range(16 // num_rows)]
+        stage.step()
+        ended += [outcome.call for outcome in stage.scheduler.take_outcomes()]
+    assert stage.value("waiting_requests") > 512
+    stage.run_until_idle()
+    ended += [outcome.call for outcome in stage.scheduler.take_outcomes()]
+    assert ended == calls
 
 
 def test_a_cancelled_item_of_a_stream_takes_no_other_with_it():

@@ -89,6 +89,35 @@ def test_a_wide_search_that_waits_is_not_overtaken():
     assert steps <= 11 + 3  # the longest of those that ran, then its own
 
 
+def test_single_sentences_that_come_without_end_do_not_overtake_a_wide_search_whose_turn_it_is():
+    stage = Stage(max_batch_size=8)
+    stage.add(*[4 + i for i in range(8)])
+    stage.step()
+    stage.scheduler.add(waiting := Call(work=(wide(8, 3),), arrived=stage.clock.now))
+    steps = 0
+    while waiting not in [outcome.call for outcome in stage.scheduler.take_outcomes()]:
+        stage.step()
+        stage.add(2)  # which would end before it by even sharing
+        steps += 1
+        assert steps <= 11 + 3
+
+
+def test_single_sentences_that_come_without_end_let_a_wide_search_have_its_turn():
+    stage = Stage(max_batch_size=8)
+    for _ in range(30):
+        stage.add(2)
+    stage.step()
+    stage.scheduler.add(waiting := Call(work=(wide(8, 3),), arrived=stage.clock.now))
+    steps = 0
+    while waiting not in [outcome.call for outcome in stage.scheduler.take_outcomes()]:
+        for _ in range(4):
+            stage.add(2)
+        stage.step()
+        steps += 1
+        # By even sharing among all who wait and come, its turn ends after 112 steps; then rows come free, and it has its own.
+        assert steps <= 112 + 2 + 3
+
+
 def test_an_interactive_call_is_not_starved_by_a_bulk_call():
     stage = Stage(max_batch_size=2)
     bulk = stage.add(*[3] * 200)

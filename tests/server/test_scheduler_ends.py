@@ -210,5 +210,5 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
     assert not any(held)
     for lane in scheduler._admission._lanes.values():
         assert (lane.num_rows, lane.num_waiting_rows, len(lane.queue)) == (0, 0, 0)
-        assert not lane.queue._rows
+        assert lane.queue.num_callers == 0
     assert stage.batch.rows == {}
