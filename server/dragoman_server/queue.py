@@ -60,9 +60,7 @@ class WaitingQueue(Generic[Item]):
         self._num_items = 0
         self._jobs: dict[int, deque[_Job[Item]]] = {}  # those with items, by caller
         # Sorted lists: what is removed leaves nothing behind as in a heap, and among thousands it's cheap to move the rest.
-        self._line: list[
-            tuple[float, int, int]
-        ] = []  # tag and number of each caller's first job, and the caller
+        self._line: list[tuple[float, int, int]] = []  # tag and number of a caller's first job, caller
         self._seen: int | None = None  # the caller whose item was shown as the next
         self._now: float = 0  # virtual time
         self._ends: dict[int, float] = {}  # when even sharing ends all that a caller brought, unless it has
@@ -110,17 +108,19 @@ class WaitingQueue(Generic[Item]):
 
     def remove(self, caller: int, is_gone: Callable[[Item], bool]) -> list[Item]:
         """Forgets those of a caller's items that are gone and returns them."""
-        removed = [item for job in self._jobs.get(caller, ()) for item in job.items if is_gone(item)]
-        if not removed:
+        if caller not in self._jobs:
             return []
-        jobs = self._step_out(caller)
+        jobs, removed = self._step_out(caller), list[Item]()
         if caller == self._seen and is_gone(jobs[0].items[0]):
             self._seen = None
         end = jobs[0].start
         for job in jobs:
+            if any(map(is_gone, job.items)):
+                gone = [item for item in job.items if is_gone(item)]
+                removed += gone
+                job.items = deque(item for item in job.items if not is_gone(item))
+                job.size -= sum(map(self._size_of, gone))
             job.start = max(job.arrived, end)
-            job.size -= sum(self._size_of(item) for item in job.items if is_gone(item))
-            job.items = deque(item for item in job.items if not is_gone(item))
             end = job.tag
         self._line_up(caller, deque(job for job in jobs if job.items))
         self._num_items -= len(removed)
