@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, cast
 
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dragoman_server.queue import WaitingQueue
+
+# The same histories in every run, however slow the machine is.
+seeded = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -120,17 +123,20 @@ def lateness(history: list[Arrival]) -> Fraction:
     return max((end - even.ends[job] for job, end in ends.items()), default=Fraction(0))
 
 
+@seeded
 @given(histories())
 def test_no_job_ends_later_than_by_even_sharing(history: list[Arrival]):
     assert lateness(history) <= 0
 
 
+@seeded
 @given(histories(with_looks=True))
 def test_an_item_that_was_seen_as_the_next_delays_others_by_its_width_at_most(history: list[Arrival]):
     widest = max((max(arrival.widths) for arrival in history), default=0)
     assert lateness(history) <= widest
 
 
+@seeded
 @given(histories(), st.integers(1, 12))
 def test_as_much_of_each_caller_as_its_own_size_goes_before_a_new_one_at_most(
     history: list[Arrival], num_items: int
@@ -144,6 +150,7 @@ def test_as_much_of_each_caller_as_its_own_size_goes_before_a_new_one_at_most(
     assert size(before) <= num_callers * num_items
 
 
+@seeded
 @given(histories(with_looks=True))
 def test_every_item_leaves_once_and_those_of_a_caller_in_their_order(history: list[Arrival]):
     queue = WaitingQueue[Item](lambda item: item.width)
@@ -153,6 +160,7 @@ def test_every_item_leaves_once_and_those_of_a_caller_in_their_order(history: li
         assert [item for item in left if item.caller == caller] == [i for i in came if i.caller == caller]
 
 
+@seeded
 @given(
     st.integers(1, 8),
     st.lists(st.tuples(st.integers(0, 12), st.booleans(), st.integers(0, 99)), max_size=40),
@@ -173,6 +181,7 @@ def test_calls_of_one_size_leave_in_the_order_in_which_they_came_though_some_are
     assert len(left) + num_removed == num_items * len(events)
 
 
+@seeded
 @given(histories(), histories(), st.integers(0, 40), st.integers(10, 200))
 def test_what_even_sharing_did_of_a_call_that_left_unserved_it_did_for_the_others(
     before: list[Arrival], after: list[Arrival], num_pops: int, num_items: int
@@ -191,6 +200,7 @@ def test_what_even_sharing_did_of_a_call_that_left_unserved_it_did_for_the_other
     assert order(with_guest=True) == order(with_guest=False)
 
 
+@seeded
 @given(histories(), histories(), st.integers(1, 40))
 def test_a_job_that_is_taken_back_leaves_those_behind_it_where_they_would_be(
     before: list[Arrival], after: list[Arrival], num_items: int
@@ -209,6 +219,7 @@ def test_a_job_that_is_taken_back_leaves_those_behind_it_where_they_would_be(
     assert order(with_guest=True) == order(with_guest=False)
 
 
+@seeded
 @given(
     histories(with_looks=True),
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=20, max_size=20),
