@@ -2,29 +2,30 @@
 
     python benchmarks/overload.py                            # the bundled model; about three minutes
     python benchmarks/overload.py --seconds 10 --json overload.json
-    python benchmarks/overload.py --texts-per-call 1         # more calls for the same load: more than this client can send
+    python benchmarks/overload.py --texts-per-call 32        # the same load in sentences, in a quarter of the calls
 
 One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. A
 second one has a queue that this rate works off in half a second, as an operator would choose it who wants nobody to wait longer.
 It gets calls at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, and without retries;
 before and after that, half the best rate. A call holds eight sentences, the most that a server takes for somebody who waits: what
-counts as load is sentences, and a client in Python can't send ten times what a server translates one by one; it says so where it
-can't. Server and load share the cores: to refuse takes time beside the core that translates, and with ``--pin`` both have the same one.
+counts as load is sentences, and to refuse a call costs the same however many it holds. Server and load share the cores, so the overload
+comes over a bare connection (wire_load.py) and leaves them to the server: to refuse takes time beside the core that translates.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
+import base64
+import itertools
 import json
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any
 
 import click
 import grpc
@@ -32,10 +33,13 @@ from google.rpc import error_details_pb2, status_pb2
 from reporting import machine, percentile
 from sentences import SENTENCES
 from servers import OURS, RunningServer, cores, running
+from wire_load import Answer, WireConnection
 
 from dragoman.v1 import TranslateTextRequest
 
 METHOD = "/dragoman.v1.TranslationService/TranslateText"
+
+CODES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
 # Of the best rate.
 OVERLOAD, HALF = 10.0, 0.5
@@ -51,13 +55,13 @@ class Ended:
     """A call: when it was sent and when it ended, on this process's clock, and how.
 
     Attributes:
-        trailers: Of an error, as they came: to look into them would take time from the load.
+        trailers: As they came; of calls that went through a bare connection alone.
     """
 
     sent: float
     ended: float
     code: str
-    trailers: Any = ()
+    trailers: tuple[tuple[str, str], ...] | None = None
 
     @property
     def seconds(self) -> float:
@@ -121,7 +125,7 @@ class Caller:
         try:
             await call
         except grpc.aio.AioRpcError as error:
-            return Ended(sent, time.monotonic(), error.code().name, error.trailing_metadata())
+            return Ended(sent, time.monotonic(), error.code().name)
         return Ended(sent, time.monotonic(), "OK")
 
     async def callers(self, count: int, seconds: float) -> Load:
@@ -136,34 +140,66 @@ class Caller:
         load.stopped = load.started + seconds
         return load
 
-    async def arrivals(self, rate: float, seconds: float, then: Callable[[Load], Any] | None = None) -> Load:
-        """Sends sentences at random moments, so many a second, and waits for all of them; ``then`` begins when the last is sent."""
+    async def arrivals(self, rate: float, seconds: float) -> Load:
+        """Sends requests at random moments, so many a second, and waits for all of their ends."""
         load = Load(time.monotonic())
-        cpu = time.process_time()
-        due, tasks = load.started, []
-        while (due := due + self._rng.expovariate(rate)) < load.started + seconds:
-            if due > time.monotonic():
-                await asyncio.sleep(due - time.monotonic())
-            elif len(tasks) % 32 == 0:
-                await asyncio.sleep(0)  # behind: what came back must be read all the same
-            if time.monotonic() > load.started + seconds:
-                break
+        tasks = []
+        for due in self._dues(load.started, rate, seconds):
+            await asyncio.sleep(due - time.monotonic())
             tasks.append(asyncio.create_task(self.send()))
         load.stopped = time.monotonic()
-        load.client_cpu = (time.process_time() - cpu) / (load.stopped - load.started)
-        following = None if then is None else asyncio.ensure_future(then(load))
         load.calls = await asyncio.gather(*tasks)
-        if following is not None:
-            await following
         return load
+
+    async def flood(
+        self, address: str, rate: float, seconds: float, then: Callable[[Load], Awaitable[None]]
+    ) -> Load:
+        """Does the same through a bare connection, so that as little as can be of the machine is spent on this side.
+
+        Args:
+            address: Of the server.
+            rate: Requests a second.
+            seconds: How long.
+            then: Begins when the last has been sent, with the load as far as it is known.
+        """
+        connection = WireConnection(address, METHOD)
+        load = Load(time.monotonic() + 0.2 + seconds / 100)  # until all is made that is to be sent
+        dues = self._dues(load.started, rate, seconds)
+        requests = [self._rng.choice(self._requests) for _ in dues]
+        event_loop = asyncio.get_running_loop()
+        all_sent: asyncio.Future[None] = event_loop.create_future()
+        cpu = time.process_time()
+
+        def note_all_sent(now: float) -> None:
+            load.stopped = now
+            load.client_cpu = (time.process_time() - cpu) / (now - load.started)
+            event_loop.call_soon_threadsafe(all_sent.set_result, None)
+
+        flooding = asyncio.create_task(asyncio.to_thread(connection.load, requests, dues, then=note_all_sent))
+        await all_sent
+        await then(load)
+        await flooding
+        load.calls = list(map(ended, connection.answers()))
+        return load
+
+    def _dues(self, start: float, rate: float, seconds: float) -> list[float]:
+        dues = itertools.accumulate(self._rng.expovariate(rate) for _ in itertools.count())
+        return [start + due for due in itertools.takewhile(lambda due: due < seconds, dues)]
+
+
+def ended(answer: Answer) -> Ended:
+    """Returns how a call ended that went through a bare connection."""
+    trailers = dict(answer.trailers or ())
+    code = CODES.get(trailers.get("grpc-status", ""), "NO_ANSWER" if answer.ended == inf else "RESET")
+    return Ended(answer.sent, answer.ended, code, answer.trailers)
 
 
 def says_when(call: Ended) -> bool:
     """Says whether a refusal tells when to come back, both ways: RetryInfo and pushback."""
-    trailers = dict(tuple(call.trailers or ()))
-    details = trailers.get("grpc-status-details-bin")
-    if "grpc-retry-pushback-ms" not in trailers or not isinstance(details, bytes):
+    trailers = dict(call.trailers or ())
+    if "grpc-retry-pushback-ms" not in trailers or "grpc-status-details-bin" not in trailers:
         return False
+    details = base64.b64decode(trailers["grpc-status-details-bin"] + "==")  # gRPC sends it without
     packed = status_pb2.Status.FromString(details).details
     return any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in packed)
 
@@ -208,7 +244,7 @@ async def overload(
             cpu = (server.cpu_seconds() - cpu) / (load.stopped - load.started)
             after = await caller.arrivals(HALF * best, calm_seconds)
 
-        during = await caller.arrivals(OVERLOAD * best, seconds, calm_down)
+        during = await caller.flood(server.address, OVERLOAD * best, seconds, calm_down)
         watching.cancel()
     return before, during, after, memory, cpu
 
@@ -290,9 +326,6 @@ def main(
     # Enough for a full batch, and for another to wait; far too few to fill the queue and be refused.
     callers = callers or max(1, 128 // texts_per_call)
     name = machine()  # before this process keeps to one core
-    # The load keeps what it measured, and nothing of it is garbage: not to go through it is time for the server.
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 1000)
     server_core, client_core = cores(pin)
     if client_core is not None:
         os.sched_setaffinity(0, {client_core})
