@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import multiprocessing.sharedctypes
+import mmap
 import pickle
 import socket
 import struct
@@ -19,6 +18,7 @@ from dragoman_server.sentences import Result
 
 _LENGTH = struct.Struct("!Q")
 _CHUNK_BYTES = 1 << 18
+_DOUBLE_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class QueueBoard:
     """
 
     def __init__(self) -> None:
-        # Waiting sentences, whether bulk is among them, when to come back, sentences taken in all.
-        self._values = multiprocessing.sharedctypes.RawArray(ctypes.c_double, 4)
+        # Waiting sentences, whether bulk is among them, when to come back, sentences taken in all; zeros at first.
+        self._values = memoryview(mmap.mmap(-1, 4 * _DOUBLE_BYTES)).cast("d")
 
     def publish(self, state: QueueState) -> None:
         """Says how the queue stands; the engine's side."""

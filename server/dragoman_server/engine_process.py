@@ -91,7 +91,7 @@ class EngineProcess:
         self._num_sent = 0  # sentences
         self._stopped_by: CallError | None = None
         self._failed = False
-        self._is_scraped = threading.Lock()
+        self._scrape_lock = threading.Lock()
         self._samples: list[Metric] = []
         self._board = QueueBoard()
         context = multiprocessing.get_context("fork")
@@ -107,11 +107,6 @@ class EngineProcess:
         far_end.close()
         far_scrapes.close()
         self._socket = MessageSocket(near_end)
-
-    @property
-    def pid(self) -> int | None:
-        """Of the process."""
-        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -150,7 +145,7 @@ class EngineProcess:
 
     def collect(self) -> Iterable[Metric]:
         """Returns the metrics that the engine's process holds, those of the last time where it doesn't answer; for any thread."""
-        with self._is_scraped:
+        with self._scrape_lock:
             try:
                 self._scrapes.send(None)
                 while self._scrapes.poll(_SCRAPE_SECONDS):
