@@ -300,6 +300,7 @@ def judge(
 @click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
 @click.option("--precision", default="auto", show_default=True, help="The server's --precision.")
 @click.option("--device", default="auto", show_default=True, help="The server's --device.")
+@click.option("--engine", default="auto", show_default=True, help="The server's --engine.")
 @click.option(
     "--pin/--no-pin", default=False, show_default=True, help="The server on one core, the load on another."
 )
@@ -317,11 +318,12 @@ def main(
     threads: int,
     precision: str,
     device: str,
+    engine: str,
     pin: bool,
     json_file: Path | None,
 ) -> None:
     """Overloads a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
-    arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
+    arguments = ["--threads", str(threads), "--precision", precision, "--device", device, "--engine", engine]
     arguments += ["--model", str(model)] if model else []
     # Enough for a full batch, and for another to wait; far too few to fill the queue and be refused.
     callers = callers or max(1, 128 // texts_per_call)
