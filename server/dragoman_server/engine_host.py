@@ -101,7 +101,9 @@ class _Host:
         match message:
             case Submitted(call=call):
                 self._board.count_taken(len(call.work))
-                self._calls[call.id] = asyncio.create_task(self._work_on(call))
+                working = self._calls[call.id] = asyncio.create_task(self._work_on(call))
+                # Not in the task, which doesn't get that far where it's cancelled before it begins.
+                working.add_done_callback(lambda _: self._calls.pop(call.id))
             case Cancelled(call_id=call_id):
                 task = self._calls.get(call_id)
                 if task is not None:
@@ -124,8 +126,6 @@ class _Host:
             self._messages.send(Ended(call.id, error=InternalError()))
         else:
             self._messages.send(Ended(call.id, results))
-        finally:
-            del self._calls[call.id]
 
     def _report(self, progress: SentenceProgress) -> None:
         self._messages.send(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import pickle
 import socket
@@ -101,6 +102,9 @@ class MessageSocket:
         if self._end.fileno() >= 0:
             self._event_loop.remove_reader(self._end)
             self._event_loop.remove_writer(self._end)
+            with contextlib.suppress(OSError):  # the other end is gone
+                # To close it doesn't tell the other end, where a process that was forked meanwhile has it open, too.
+                self._end.shutdown(socket.SHUT_RDWR)
             self._end.close()
 
     def _flush(self) -> None:
@@ -135,8 +139,14 @@ class MessageSocket:
             end = start + _LENGTH.size + size
             if len(self._received) < end:
                 break
-            self._on_message(pickle.loads(memoryview(self._received)[start + _LENGTH.size : end]))
+            message = pickle.loads(memoryview(self._received)[start + _LENGTH.size : end])
             start = end
+            try:
+                self._on_message(message)
+            except Exception as error:  # those behind it are for others
+                self._event_loop.call_exception_handler(
+                    {"message": f"a {type(message).__name__} could not be taken", "exception": error}
+                )
         del self._received[:start]
 
 

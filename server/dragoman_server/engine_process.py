@@ -7,6 +7,7 @@ several times a step. This class stands where `engine.Engine` would; `engine_hos
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import multiprocessing
 import socket
@@ -92,6 +93,7 @@ class EngineProcess:
         self._stopped_by: CallError | None = None
         self._failed = False
         self._scrape_lock = threading.Lock()
+        self._is_answer_due = False  # to a scrape
         self._samples: list[Metric] = []
         self._board = QueueBoard()
         context = multiprocessing.get_context("fork")
@@ -104,6 +106,8 @@ class EngineProcess:
             daemon=True,
         )
         self._process.start()
+        # At exit the library waits for it, whom no signal of its own ends; so where the server fails before it is stopped.
+        atexit.register(self._process.kill)
         far_end.close()
         far_scrapes.close()
         self._socket = MessageSocket(near_end)
@@ -127,6 +131,7 @@ class EngineProcess:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        atexit.unregister(self._process.kill)
 
     async def submit(self, call: Call, on_progress: _Listener | None = None) -> tuple[Result, ...]:
         """Returns a result for each sentence of the call, as ``Engine.submit`` does; cancelling this cancels the call."""
@@ -147,16 +152,26 @@ class EngineProcess:
         """Returns the metrics that the engine's process holds, those of the last time where it doesn't answer; for any thread."""
         with self._scrape_lock:
             try:
-                self._scrapes.send(None)
-                while self._scrapes.poll(_SCRAPE_SECONDS):
-                    self._samples = self._scrapes.recv()
-                    if not self._scrapes.poll(0):  # else that was a late answer
-                        break
+                if self._is_answer_due and self._scrapes.poll(0):  # late
+                    self._take_samples()
+                if (
+                    not self._is_answer_due
+                ):  # else questions would pile up, and the one too many wait for ever
+                    self._scrapes.send(None)
+                    self._is_answer_due = True
+                if self._scrapes.poll(_SCRAPE_SECONDS):
+                    self._take_samples()
             except (OSError, EOFError):
                 pass  # it has ended
             return self._samples
 
+    def _take_samples(self) -> None:
+        self._samples = self._scrapes.recv()
+        self._is_answer_due = False
+
     def _queue_state(self) -> QueueState:
+        if self._failed:  # nothing waits any more, and whoever comes is told why
+            return QueueState(0, False, 0.0)
         return self._board.read(self._num_sent)
 
     def _send(

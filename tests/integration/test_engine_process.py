@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -28,7 +29,7 @@ from dragoman.v1 import (
     TranslationServiceStub,
 )
 from tests.integration.servers import SENTENCES
-from tests.integration.test_server_process import started
+from tests.integration.test_server_process import COMMAND, ENVIRONMENT, started
 from tests.models import make_tiny_model
 
 LONG = {"min_decoding_length": 255}
@@ -97,6 +98,14 @@ def own(model: Path) -> Iterator[Server]:
         yield Server(process, said)
 
 
+def occupied(server: Server) -> Any:
+    """Returns a bulk call that keeps a row busy for longer than any test looks at it."""
+    items = [BatchItem(id=str(number), text=SENTENCES[0]) for number in range(250)]
+    call = server.stub.TranslateBatch(iter([TranslateBatchRequest(items=items, options=LONG)]), timeout=60)
+    until(lambda: server.value("dragoman_running_rows") == 1)
+    return call
+
+
 def messages(stream: Any) -> list[bytes]:
     return [message.SerializeToString(deterministic=True) for message in stream]
 
@@ -147,26 +156,26 @@ def test_what_both_processes_count_is_added_up(in_process: Server):
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(own: Server):
+    (engine,) = own.engines()
+    os.kill(engine, signal.SIGSTOP)  # so that the queue stays full
     texts = TranslateTextRequest(texts=SENTENCES[:1], options=LONG)
-    running = [own.stub.TranslateText.future(texts, timeout=60)]
-    until(lambda: own.value("dragoman_running_rows") == 1)
-    running += [own.stub.TranslateText.future(texts, timeout=60) for _ in range(2)]
-    until(lambda: own.value("dragoman_waiting_requests") == 2 or running[0].done())
-    with pytest.raises(grpc.RpcError) as refused:
-        own.stub.TranslateText(TranslateTextRequest(texts=["a", "b"]), timeout=10)
-    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    trailers = dict(refused.value.trailing_metadata())
+    calls = [own.stub.TranslateText.future(texts, timeout=60) for _ in range(3)]
+    until(lambda: any(call.done() for call in calls))
+    (refused,) = (call for call in calls if call.done())
+    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    trailers = dict(refused.trailing_metadata())
     details = status_pb2.Status.FromString(trailers["grpc-status-details-bin"]).details
     assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in details)
-    assert all(call.result().translations for call in running)
+    os.kill(engine, signal.SIGCONT)
+    assert all(call.result().translations for call in calls if call is not refused)
 
 
 def test_a_call_that_is_cancelled_holds_nothing(own: Server):
-    calls = [
+    calls = [occupied(own)]
+    calls += [
         own.stub.TranslateText.future(TranslateTextRequest(texts=SENTENCES[:1], options=LONG), timeout=60)
         for _ in range(2)
     ]
-    until(lambda: own.value("dragoman_running_rows") == 1)
     for call in calls:
         call.cancel()
     until(lambda: own.value("dragoman_running_rows") + own.value("dragoman_waiting_requests") == 0)
@@ -183,13 +192,11 @@ def test_a_deadline_that_passes_ends_the_call_in_time(own: Server):
 def test_an_engine_that_dies_fails_its_calls_and_turns_the_checks_red(own: Server):
     (engine,) = own.engines()
     assert own.code("/healthz") == 200
-    running = own.stub.TranslateText.future(
-        TranslateTextRequest(texts=SENTENCES[:1], options=LONG), timeout=60
-    )
-    until(lambda: own.value("dragoman_running_rows") == 1)
-    os.kill(engine, signal.SIGSTOP)  # so that the call can't end before
+    bulk = occupied(own)
     os.kill(engine, signal.SIGKILL)
-    assert running.exception().code() is grpc.StatusCode.INTERNAL
+    results = [result for response in bulk for result in response.results]
+    assert len(results) == 250
+    assert results[-1].error.code == grpc.StatusCode.INTERNAL.value[0]
     with pytest.raises(grpc.RpcError) as later:
         own.stub.TranslateText(TranslateTextRequest(texts=["a"]), timeout=10)
     assert later.value.code() is grpc.StatusCode.INTERNAL
@@ -212,11 +219,60 @@ def test_an_engine_does_not_outlive_a_server_that_is_killed(own: Server):
 
 def test_a_server_that_drains_ends_its_engine_after_its_calls(own: Server):
     (engine,) = own.engines()
-    running = own.stub.TranslateText.future(
-        TranslateTextRequest(texts=SENTENCES[:1], options=LONG), timeout=60
+    running = own.stub.StreamTranslateText(
+        StreamTranslateTextRequest(text=SENTENCES[0], options=LONG), timeout=60
     )
-    until(lambda: own.value("dragoman_running_rows") == 1)
+    assert next(running).delta.text
     own.process.send_signal(signal.SIGTERM)
-    assert running.result().translations
+    assert list(running)[-1].result.translations
     assert own.process.wait(timeout=20) == 0
     assert not Path(f"/proc/{engine}").exists()
+
+
+def test_a_start_that_fails_after_the_fork_ends_with_its_reason(model: Path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    both = ("--engine", "process", "--model", str(model), "--listen", address, "--http", address)
+    ended = subprocess.run([*COMMAND, *both], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert f"http: can't listen on {address}" in ended.stderr
+
+
+def test_each_of_several_engines_ends_by_itself_and_fails_alone(model: Path, tmp_path: Path):
+    other = make_tiny_model(tmp_path / "other", seed=8)
+    with started(model, "--engine", "process", "--model", str(other)) as (process, said):
+        server = Server(process, said)
+        engines = server.engines()
+        assert len(engines) == 2
+        os.kill(engines[1], signal.SIGKILL)
+        until(lambda: server.code("/healthz") == 503)
+        request = TranslateTextRequest(texts=SENTENCES)
+        codes = []
+        for name in (model.name, other.name):
+            request.model = name
+            codes.append(server.stub.TranslateText.future(request, timeout=10).code())
+        assert sorted(codes, key=str) == [grpc.StatusCode.INTERNAL, grpc.StatusCode.OK]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+
+
+def test_scrapes_of_an_engine_that_hangs_have_its_last_figures(own: Server):
+    (engine,) = own.engines()
+    assert own.value("dragoman_row_slots") == 1
+    os.kill(engine, signal.SIGSTOP)
+    assert own.value("dragoman_row_slots") == 1
+    os.kill(engine, signal.SIGCONT)
+    until(lambda: own.value("dragoman_row_slots") == 1)
+
+
+def test_calls_that_fill_the_queue_fail_when_the_engine_dies_and_so_do_later_ones(own: Server):
+    (engine,) = own.engines()
+    request = TranslateTextRequest(texts=SENTENCES[:1], options=LONG)
+    os.kill(engine, signal.SIGSTOP)
+    calls = [own.stub.TranslateText.future(request, timeout=60) for _ in range(3)]
+    until(lambda: any(call.done() for call in calls))
+    os.kill(engine, signal.SIGKILL)
+    codes = [call.code() for call in calls]
+    assert sorted(codes, key=str) == [grpc.StatusCode.INTERNAL] * 2 + [grpc.StatusCode.RESOURCE_EXHAUSTED]
+    assert own.stub.TranslateText.future(request, timeout=10).code() is grpc.StatusCode.INTERNAL

@@ -106,3 +106,33 @@ def test_what_is_on_its_way_counts_among_those_that_wait():
     board.publish(QueueState(2, True, 1.5))
     assert board.read(3) == QueueState(2, True, 1.5)
     assert board.read(7) == QueueState(6, True, 1.5)
+
+
+async def test_the_other_end_learns_of_a_close_although_another_process_holds_this_one():
+    left, _, _, _, closed = opened()
+    with left._end.dup():  # as what is forked later does
+        left.close()
+        async with asyncio.timeout(10):
+            await closed.wait()
+
+
+async def test_a_message_that_fails_whoever_takes_it_is_taken_once_and_keeps_none_from_the_others():
+    near, far = map(MessageSocket, socket.socketpair())
+    taken: list[object] = []
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+
+    def take(message: object) -> None:
+        taken.append(message)
+        if message == "bad":
+            raise RuntimeError("of the test's making")
+
+    near.open(taken.append, lambda: None)
+    far.open(take, lambda: None)
+    for message in ("good", "bad", "better", "best"):
+        near.send(message)
+    await until(lambda: len(taken) >= 4)
+    assert taken == ["good", "bad", "better", "best"]
+    assert [str(failure["exception"]) for failure in failures] == ["of the test's making"]
+    near.close()
+    far.close()
