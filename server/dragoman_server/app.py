@@ -191,10 +191,11 @@ class App:
 
     def _runs_in_process(self, model: LoadedModel) -> bool:
         """Returns whether a model's engine gets a process of its own, which needs a CPU beside the event loop's to pay."""
-        is_possible = model.device.type == "cpu"  # what a process holds on a GPU, another can't take over
+        # What a process holds on a GPU, another can't take over; and only on Linux is it safe to fork once libraries are loaded.
+        is_possible = model.device.type == "cpu" and sys.platform == "linux"
         if self._config.engine == "process" and not is_possible:
-            raise ModelError(f"model {model.name!r} is on {model.device}: its engine can't have a process of its own; "
-                             "set engine to auto or thread")  # fmt: skip
+            raise ModelError(f"model {model.name!r} is on {model.device}: its engine can have a process of its own on a CPU and "
+                             "Linux alone; set engine to auto or thread")  # fmt: skip
         return self._config.engine == "process" or (
             self._config.engine == "auto" and is_possible and available_cpus() > 1
         )

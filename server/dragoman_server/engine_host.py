@@ -117,6 +117,7 @@ class _Host:
                 future = await self._engine.submit_bulk(call)
                 self._messages.send(Queued(call.id))
                 results = await future
+            self._messages.send(Ended(call.id, results))
         except CallError as error:
             self._messages.send(Ended(call.id, error=error))
         except Exception as error:  # a fault of ours, which its caller must not wait behind for ever
@@ -124,8 +125,6 @@ class _Host:
                 logger, logging.ERROR, "call failed", request_id=call.request_id, **describe_exception(error)
             )
             self._messages.send(Ended(call.id, error=InternalError()))
-        else:
-            self._messages.send(Ended(call.id, results))
 
     def _report(self, progress: SentenceProgress) -> None:
         self._messages.send(
