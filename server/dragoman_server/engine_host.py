@@ -33,6 +33,9 @@ from dragoman_server.sentences import SentenceProgress
 
 logger = logging.getLogger(__name__)
 
+# Where there are fewer CPUs than work, the server's event loop comes first: what it does is short, and refusals, deadlines and
+# health checks wait for it. The model has all that is left.
+_NICENESS = 10
 # How soon it notices that the server was killed, where other processes keep the socket open.
 _PARENT_SECONDS = 1.0
 
@@ -63,6 +66,7 @@ def host_engine(
         signal.signal(number, signal.SIG_IGN)
     for other in of_parent:
         other.close()
+    os.nice(_NICENESS)
     registry = CollectorRegistry()
     threading.Thread(target=_answer_scrapes, args=(registry, scrapes), name="scrapes", daemon=True).start()
     asyncio.run(_Host(MessageSocket(end), board).run(make_engine, registry, parent))
