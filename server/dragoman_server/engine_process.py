@@ -154,9 +154,8 @@ class EngineProcess:
             try:
                 if self._is_answer_due and self._scrapes.poll(0):  # late
                     self._take_samples()
-                if (
-                    not self._is_answer_due
-                ):  # else questions would pile up, and the one too many wait for ever
+                if not self._is_answer_due:
+                    # Never a second question: they would pile up, and the one too many wait for ever.
                     self._scrapes.send(None)
                     self._is_answer_due = True
                 if self._scrapes.poll(_SCRAPE_SECONDS):
