@@ -158,12 +158,15 @@ class WireConnection:
 
     def _flush(self) -> None:
         if self._unsent:
-            with suppress(BlockingIOError):
+            with suppress(BlockingIOError, ConnectionError):  # that it has gone, `_receive` is told
                 del self._unsent[: self._socket.send(self._unsent)]
 
     def _receive(self) -> bool:
         """Keeps what has come; returns whether there may be more."""
-        data = self._socket.recv(1 << 20)
+        try:
+            data = self._socket.recv(1 << 20)
+        except ConnectionError:  # the server has gone, and so it is with the calls that have no end yet
+            data = b""
         self._received += data
         self._times.append((len(self._received), time.monotonic()))
         while (end := self._frame_end(self._scanned)) is not None:

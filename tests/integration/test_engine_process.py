@@ -28,6 +28,7 @@ from dragoman.v1 import (
     TranslateTextRequest,
     TranslationServiceStub,
 )
+from dragoman_server.cpus import available_cpus
 from tests.integration.servers import SENTENCES
 from tests.integration.test_server_process import COMMAND, ENVIRONMENT, started
 from tests.models import make_tiny_model
@@ -104,6 +105,19 @@ def occupied(server: Server) -> Any:
     call = server.stub.TranslateBatch(iter([TranslateBatchRequest(items=items, options=LONG)]), timeout=60)
     until(lambda: server.value("dragoman_running_rows") == 1)
     return call
+
+
+@pytest.mark.parametrize("num_cpus", [1, 2])
+def test_by_itself_an_engine_is_a_process_only_where_a_cpu_is_left_for_it(model: Path, num_cpus: int):
+    all_cpus = os.sched_getaffinity(0)
+    if available_cpus() < num_cpus:
+        pytest.skip(f"needs {num_cpus} CPUs")
+    os.sched_setaffinity(0, set(sorted(all_cpus)[:num_cpus]))
+    try:
+        with started(model) as (process, said):
+            assert len(Server(process, said).engines()) == num_cpus - 1
+    finally:
+        os.sched_setaffinity(0, all_cpus)
 
 
 def messages(stream: Any) -> list[bytes]:
