@@ -32,6 +32,7 @@ from dragoman_server.engine import Engine
 from dragoman_server.engine_process import EngineProcess
 from dragoman_server.errors import AddressError, DrainingError, ModelError
 from dragoman_server.health import SERVICE_NAME, Health
+from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.interceptors import CallInterceptor
 from dragoman_server.limits import CallLimits, SchedulerLimits
 from dragoman_server.logs import log_event
@@ -73,7 +74,7 @@ class App:
         _observe_devices(metrics, models)
         num_threads = config.threads or default_num_threads(len(models), available_cpus())
         self._catalogue = Catalogue([self._serve(model, metrics, num_threads) for model in models])
-        self.health = Health(self._catalogue)
+        self.health = Health(self._catalogue, hang_seconds=config.hang_seconds)
         self.interceptor = CallInterceptor(metrics)
         self._doorway = Doorway(metrics, self._catalogue, lambda: not self.interceptor.is_draining)
         self.grpc_address = ""
@@ -91,6 +92,7 @@ class App:
         for served in self._catalogue.models:
             served.engine.start()
         await self.health.refresh()
+        self._watching = asyncio.create_task(self.health.watch())
         await self._server.start()
         if self._monitoring is not None:
             self._monitoring.start()
@@ -112,6 +114,7 @@ class App:
         was_idle = waits[0].done()
         for wait in waits:
             wait.cancel()
+        self._watching.cancel()
         for served in self._catalogue.models:
             served.engine.stop(DrainingError())
         await self._server.stop(_FLUSH_SECONDS)
@@ -155,6 +158,7 @@ class App:
             digest=model.digest,
         )
         model_metrics = metrics.of_model(model.name)
+        heartbeat = Heartbeat()
 
         def new_engine(
             its_metrics: ModelMetrics,
@@ -168,6 +172,7 @@ class App:
                 num_threads=num_threads,
                 on_failure=on_failure,
                 on_queue_change=on_queue_change,
+                heartbeat=heartbeat,
             )
 
         def new_engine_there(
@@ -181,7 +186,9 @@ class App:
 
         engine: Engine | EngineProcess
         if runs_in_process:
-            engine = EngineProcess(model.name, new_engine_there, limits, on_failure=self._on_engine_failure)
+            engine = EngineProcess(
+                model.name, new_engine_there, limits, heartbeat, on_failure=self._on_engine_failure
+            )
             self.registry.add(engine.collect)
         else:
             engine = new_engine(model_metrics, self._on_engine_failure)

@@ -105,6 +105,11 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
 @_option("max-beam-size", int, "Beams of one search.")
 @_option("max-num-hypotheses", int, "Translations returned of one text.")
 @_option("max-sentence-rows", int, "Rows that one sentence takes: one for each beam or sample.")
+@_option(
+    "hang-seconds",
+    float,
+    "Seconds without a step, or without looking for work, after which an engine counts as hung; 0 turns that off.",
+)
 @_option("grace-seconds", float, "Seconds that running calls get to end after SIGTERM.")
 @_option("log-format", click.Choice(LOG_FORMATS), "Format of the log on standard error.")
 @_option("log-level", click.Choice(LOG_LEVELS), "Least level that is logged.")

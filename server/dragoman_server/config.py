@@ -43,6 +43,7 @@ class ServerConfig:
         max_beam_size: Beams of one search.
         max_num_hypotheses: Translations returned of one text.
         max_sentence_rows: Rows that one sentence takes, one for each beam or sample; at most ``max_batch_size`` count.
+        hang_seconds: Time after which an engine that neither begins a step nor, idle, looks for work counts as hung; 0 is never.
         grace_seconds: Time that running calls get to end after SIGTERM; 0 ends them at once.
         log_format: text or json, one line a record.
         log_level: debug, info, warning or error.
@@ -66,6 +67,7 @@ class ServerConfig:
     max_beam_size: int = 8
     max_num_hypotheses: int = 8
     max_sentence_rows: int = 8
+    hang_seconds: float = 60.0
     grace_seconds: float = 30.0
     log_format: str = "text"
     log_level: str = "info"
@@ -80,6 +82,8 @@ class ServerConfig:
                 raise ConfigError(f"{name}: {getattr(self, name)} given; must be 1 to {_MAX_COUNT}")
         if not 0 <= self.threads <= _MAX_THREADS:
             raise ConfigError(f"threads: {self.threads} given; must be 0 to {_MAX_THREADS}")
+        if not (self.hang_seconds == 0 or self.hang_seconds >= 1):
+            raise ConfigError(f"hang_seconds: {self.hang_seconds} given; must be 0 (off) or at least 1")
         if not self.grace_seconds >= 0:
             raise ConfigError(f"grace_seconds: {self.grace_seconds} given; must be at least 0")
         if not 0 <= self.attention_sample_share <= 1:

@@ -17,6 +17,7 @@ import torch
 
 from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.errors import CallError, InternalError, QueueFullError
+from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
 from dragoman_server.room import QueueState, Room
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
 # So many failed steps in a row are no bad luck: a device that is gone fails every one, and only a new process helps.
 MAX_FAILED_STEPS = 5
+# How often it gives a sign of life without work.
+_IDLE_TURN_SECONDS = 0.5
 
 
 class Batch(Protocol):
@@ -54,8 +57,10 @@ class Engine:
         clock: Seconds that only grow; the scheduler's own clock.
         on_failure: Called on the event loop when the loop itself breaks and no call will be worked on any more.
         on_queue_change: Called with how the queue stands whenever that may have changed, on whichever thread changed it.
+        heartbeat: Beats at each step and, without work, twice a second.
 
     Attributes:
+        heartbeat: The same.
         room: Of the queue, for calls that are yet to be prepared.
     """
 
@@ -69,9 +74,11 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[], None] | None = None,
         on_queue_change: Callable[[QueueState], None] | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.name = name
         self.clock = clock
+        self.heartbeat = heartbeat or Heartbeat(clock)
         # Without the lock: until it is asked again the engine can only make more room.
         self.room = Room(scheduler.limits, scheduler.queue_state)
         self._batch = batch
@@ -92,12 +99,13 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether calls are being worked on; once False it stays so."""
+        """Whether it takes calls, though it may hang over one; once False it stays so."""
         return self._thread.is_alive() and not self._failed
 
     def start(self) -> None:
         """Starts the thread; called on the event loop that will submit calls."""
         self._event_loop = asyncio.get_running_loop()
+        self.heartbeat.beat()
         self._thread.start()
 
     def stop(self, error: CallError) -> None:
@@ -201,9 +209,11 @@ class Engine:
                 self._event_loop.call_soon_threadsafe(self._on_failure)
 
     def _step(self) -> bool:
+        self.heartbeat.beat()
         with self._changed:
             while self._stopped_by is None and not self._scheduler.has_work:
-                self._changed.wait()
+                self._changed.wait(_IDLE_TURN_SECONDS)
+                self.heartbeat.beat()
             if self._stopped_by is not None:
                 return False
             plan = self._scheduler.schedule()

@@ -30,6 +30,7 @@ from dragoman_server.engine_messages import (
     Submitted,
 )
 from dragoman_server.errors import CallError, InternalError
+from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import log_event
 from dragoman_server.request import Call
@@ -70,9 +71,11 @@ class EngineProcess:
         name: Of the model, for the log.
         make_engine: Makes the engine, in the process.
         limits: The engine's.
+        heartbeat: The engine's, which it beats in its process.
         on_failure: Called on the event loop when no call will be worked on any more.
 
     Attributes:
+        heartbeat: The engine's.
         room: Of the queue, for calls that are yet to be prepared.
     """
 
@@ -81,11 +84,13 @@ class EngineProcess:
         name: str,
         make_engine: EngineFactory,
         limits: SchedulerLimits,
+        heartbeat: Heartbeat,
         *,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.clock = time.monotonic  # counts the same in every process
+        self.heartbeat = heartbeat
         self.room = Room(limits, self._queue_state)
         self._on_failure = on_failure
         self._pending: dict[int, _Pending] = {}
@@ -114,7 +119,7 @@ class EngineProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether calls are being worked on; once False it stays so."""
+        """Whether it takes calls, though it may hang over one; once False it stays so."""
         return not self._failed and self._stopped_by is None and self._process.is_alive()
 
     def start(self) -> None:

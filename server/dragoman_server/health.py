@@ -2,41 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
 
 from grpc_health.v1 import health, health_pb2
 
 from dragoman_server.catalogue import Catalogue
+from dragoman_server.logs import log_event
+
+logger = logging.getLogger(__name__)
 
 SERVICE_NAME = "dragoman.v1.TranslationService"
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_LOOK_SECONDS = 1.0
 
 
 class Health:
-    """One state for the server, under "" and the service's name, and one for each model under the model's name."""
+    """One state for the server, under "" and the service's name, and one for each model under the model's name.
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    An engine can be gone, for good, or hang: it has not begun a step for longer than any honest step takes, nor, without work,
+    looked for some. One that hangs may go on again.
+
+    Args:
+        catalogue: The served models.
+        hang_seconds: How long an engine must have been silent to count as hung; 0 is never.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, *, hang_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.servicer = health.aio.HealthServicer()
         self._catalogue = catalogue
+        self._hang_seconds = hang_seconds
+        self._clock = clock
+        self._looked = clock()
+        self._hanging: set[str] = set()
         self._is_draining = False
 
     @property
     def is_alive(self) -> bool:
-        """Whether every model's engine runs."""
-        return all(served.engine.is_alive for served in self._catalogue.models)
+        """Whether every model's engine runs, and the event loop, of which only another thread can see that it hangs."""
+        is_loop_hanging = 0 < self._hang_seconds < self._clock() - self._looked
+        engines = (served.engine for served in self._catalogue.models)
+        return all(engine.is_alive for engine in engines) and not self._hanging and not is_loop_hanging
 
     @property
     def is_ready(self) -> bool:
         """Whether calls are taken and worked on."""
         return self.is_alive and not self._is_draining
 
+    async def watch(self) -> None:
+        """Looks after the engines until it is cancelled; returns where none counts as hung."""
+        while self._hang_seconds > 0:
+            await asyncio.sleep(min(_LOOK_SECONDS, self._hang_seconds / 4))
+            await self.look()
+
+    async def look(self) -> None:
+        """Takes note of the engines that hang and of those that go on, and tells the watchers and the log of a change."""
+        elapsed, self._looked = self._clock() - self._looked, self._clock()
+        if elapsed > self._hang_seconds / 2:
+            return  # the whole server stood still, stopped in a terminal say, and the engines could not but be silent
+        has_changed = False
+        for served in self._catalogue.models:
+            engine, silence_seconds = served.engine, served.engine.heartbeat.silence_seconds
+            hangs = engine.is_alive and silence_seconds > self._hang_seconds
+            if hangs == (served.name in self._hanging):
+                continue
+            has_changed = True
+            self._hanging ^= {served.name}
+            if hangs:
+                fields = {"model": served.name, "silence_seconds": round(silence_seconds, 1)}
+                log_event(logger, logging.CRITICAL, "engine hangs", **fields)
+            elif engine.is_alive:
+                log_event(logger, logging.WARNING, "engine goes on", model=served.name)
+        if has_changed:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Tells the watchers how things stand."""
         await self._set(("", SERVICE_NAME), self.is_alive)
         for served in self._catalogue.models:
-            await self._set((served.name,), served.engine.is_alive)
+            await self._set((served.name,), served.engine.is_alive and served.name not in self._hanging)
 
     async def drain(self) -> None:
         """Says NOT_SERVING under every name, for good."""

@@ -17,6 +17,7 @@ from dragoman_server.limits import SchedulerLimits
 from dragoman_server.metrics import Metrics
 from dragoman_server.request import Call
 from dragoman_server.scheduler import Scheduler
+from tests.integration.servers import until
 from tests.server.fakes import FakeBatch, ManualClock
 from tests.server.scheduler_stage import decode
 
@@ -199,6 +200,29 @@ async def test_an_idle_engine_runs_no_steps(start: Start, batch: FakeBatch):
     assert steps == 3
     await engine.submit(call(1))
     assert batch.plans.qsize() == steps + 1
+
+
+async def test_an_engine_is_silent_while_a_step_does_not_return(
+    start: Start, batch: FakeBatch, clock: ManualClock
+):
+    batch.gate = threading.Semaphore(0)
+    engine = start()
+    task = asyncio.create_task(engine.submit(call(3)))
+    await next_plan(batch)
+    clock.now += 61
+    assert engine.heartbeat.silence_seconds == 61
+    assert engine.is_alive  # and may go on
+    batch.gate.release()
+    await next_plan(batch)
+    assert engine.heartbeat.silence_seconds == 0
+    batch.gate.release(100)
+    await task
+
+
+async def test_an_engine_without_work_is_not_silent(start: Start, clock: ManualClock):
+    engine = start()
+    clock.now += 61
+    await until(lambda: engine.heartbeat.silence_seconds == 0)
 
 
 async def test_stopping_ends_the_calls_that_still_run(start: Start, batch: FakeBatch):
