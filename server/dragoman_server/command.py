@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from dragoman_server.app import check_addresses, load_models, serve
+from dragoman_server.addresses import check_addresses
+from dragoman_server.app import serve
 from dragoman_server.config import (
     ENGINES,
     LOG_FORMATS,
@@ -21,6 +22,7 @@ from dragoman_server.config import (
     read_config_file,
 )
 from dragoman_server.errors import ConfigError, StartError
+from dragoman_server.loading import load_models
 from dragoman_server.logs import set_up_logging
 
 PROGRAM = "dragoman-server"

@@ -26,8 +26,6 @@ from dragoman_server.sentences import Outcome, Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 
-# A step takes far less; a device that hangs must not keep the process from ending.
-_JOIN_SECONDS = 5.0
 # So many failed steps in a row are no bad luck: a device that is gone fails every one, and only a new process helps.
 MAX_FAILED_STEPS = 5
 # How often it gives a sign of life without work.
@@ -100,7 +98,7 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         """Whether it takes calls, though it may hang over one; once False it stays so."""
-        return self._thread.is_alive() and not self._failed
+        return self._thread.is_alive() and not self._failed and self._stopped_by is None
 
     def start(self) -> None:
         """Starts the thread; called on the event loop that will submit calls."""
@@ -109,7 +107,7 @@ class Engine:
         self._thread.start()
 
     def stop(self, error: CallError) -> None:
-        """Ends every call with ``error``, and the thread after its present step."""
+        """Ends every call with ``error``, and the thread after its present step, for which `join` waits."""
         with self._changed:
             self._stopped_by = error
             self._scheduler.fail_all(error)
@@ -117,7 +115,10 @@ class Engine:
             self._changed.notify()
         self._resolve(outcomes)
         self._room_came.set()  # who waits for it learns how things stand
-        self._thread.join(timeout=_JOIN_SECONDS)
+
+    def join(self, seconds: float) -> None:
+        """Waits for the thread to end after `stop`, but for one that hangs no longer than so many seconds."""
+        self._thread.join(timeout=seconds)
 
     async def submit(
         self, call: Call, on_progress: Callable[[SentenceProgress], None] | None = None

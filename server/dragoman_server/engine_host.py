@@ -27,6 +27,7 @@ from dragoman_server.engine_messages import (
 )
 from dragoman_server.errors import CallError, DrainingError, InternalError
 from dragoman_server.logs import describe_exception, log_event
+from dragoman_server.remote_metrics import answer_scrapes
 from dragoman_server.request import Call
 from dragoman_server.room import QueueState
 from dragoman_server.sentences import SentenceProgress
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 _NICENESS = 10
 # How soon it notices that the server was killed, where other processes keep the socket open.
 _PARENT_SECONDS = 1.0
+# A step takes far less; a device that hangs must not keep the process from ending.
+_JOIN_SECONDS = 5.0
 
 
 class _Closable(Protocol):
@@ -68,17 +71,8 @@ def host_engine(
         other.close()
     os.nice(_NICENESS)
     registry = CollectorRegistry()
-    threading.Thread(target=_answer_scrapes, args=(registry, scrapes), name="scrapes", daemon=True).start()
+    threading.Thread(target=answer_scrapes, args=(registry, scrapes), name="scrapes", daemon=True).start()
     asyncio.run(_Host(MessageSocket(end), board).run(make_engine, registry, parent))
-
-
-def _answer_scrapes(registry: CollectorRegistry, scrapes: Connection) -> None:
-    try:
-        while True:
-            scrapes.recv()
-            scrapes.send(list(registry.collect()))
-    except (OSError, EOFError):
-        pass
 
 
 class _Host:
@@ -100,6 +94,7 @@ class _Host:
             except TimeoutError:
                 continue
         self._engine.stop(DrainingError())
+        self._engine.join(_JOIN_SECONDS)
 
     def _take(self, message: object) -> None:
         match message:

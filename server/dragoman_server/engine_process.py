@@ -11,12 +11,9 @@ import atexit
 import logging
 import multiprocessing
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from prometheus_client import Metric
 
 from dragoman_server.engine_host import EngineFactory, host_engine
 from dragoman_server.engine_messages import (
@@ -33,16 +30,15 @@ from dragoman_server.errors import CallError, InternalError
 from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import log_event
+from dragoman_server.remote_metrics import RemoteMetrics
 from dragoman_server.request import Call
 from dragoman_server.room import QueueState, Room
 from dragoman_server.sentences import Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 
-# A step takes far less; a device that hangs must not keep the server from ending.
-_JOIN_SECONDS = 5.0
-# A scrape waits no longer for an engine that is busy, and has its figures of the last time instead.
-_SCRAPE_SECONDS = 2.0
+# A process that closed its connection is about to end.
+_END_SECONDS = 5.0
 
 _Listener = Callable[[SentenceProgress], None]
 
@@ -76,6 +72,7 @@ class EngineProcess:
 
     Attributes:
         heartbeat: The engine's.
+        metrics: What its process holds of them.
         room: Of the queue, for calls that are yet to be prepared.
     """
 
@@ -97,16 +94,14 @@ class EngineProcess:
         self._num_sent = 0  # sentences
         self._stopped_by: CallError | None = None
         self._failed = False
-        self._scrape_lock = threading.Lock()
-        self._is_answer_due = False  # to a scrape
-        self._samples: list[Metric] = []
         self._board = QueueBoard()
         context = multiprocessing.get_context("fork")
         near_end, far_end = socket.socketpair()
-        self._scrapes, far_scrapes = context.Pipe()
+        near_scrapes, far_scrapes = context.Pipe()
+        self.metrics = RemoteMetrics(near_scrapes)
         self._process = context.Process(
             target=host_engine,
-            args=(make_engine, self._board, far_end, far_scrapes, (near_end, self._scrapes)),
+            args=(make_engine, self._board, far_end, far_scrapes, (near_end, near_scrapes)),
             name=f"engine {name}",
             daemon=True,
         )
@@ -128,11 +123,14 @@ class EngineProcess:
         self._socket.open(self._take, self._lose)
 
     def stop(self, error: CallError) -> None:
-        """Ends every call with ``error``, and the process after its present step."""
+        """Ends every call with ``error``, and the process after its present step, for which `join` waits."""
         self._stopped_by = error
         self._end_all(error)
         self._socket.close()
-        self._process.join(timeout=_JOIN_SECONDS)
+
+    def join(self, seconds: float) -> None:
+        """Waits for the process to end after `stop`, and kills one that hangs for so long; for any one thread."""
+        self._process.join(timeout=seconds)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -152,26 +150,6 @@ class EngineProcess:
             pending.results.cancel()
             raise
         return pending.results
-
-    def collect(self) -> Iterable[Metric]:
-        """Returns the metrics that the engine's process holds, those of the last time where it doesn't answer; for any thread."""
-        with self._scrape_lock:
-            try:
-                if self._is_answer_due and self._scrapes.poll(0):  # late
-                    self._take_samples()
-                if not self._is_answer_due:
-                    # Never a second question: they would pile up, and the one too many wait for ever.
-                    self._scrapes.send(None)
-                    self._is_answer_due = True
-                if self._scrapes.poll(_SCRAPE_SECONDS):
-                    self._take_samples()
-            except (OSError, EOFError):
-                pass  # it has ended
-            return self._samples
-
-    def _take_samples(self) -> None:
-        self._samples = self._scrapes.recv()
-        self._is_answer_due = False
 
     def _queue_state(self) -> QueueState:
         if self._failed:  # nothing waits any more, and whoever comes is told why
@@ -231,7 +209,7 @@ class EngineProcess:
 
     def _lose(self) -> None:
         """Takes note that the process ended by itself, which it never does unless it was killed or crashed."""
-        self._process.join(timeout=_JOIN_SECONDS)
+        self._process.join(timeout=_END_SECONDS)
         log_event(
             logger,
             logging.CRITICAL,

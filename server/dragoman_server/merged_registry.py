@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import RestrictedRegistry
@@ -11,25 +13,46 @@ from prometheus_client.samples import Sample
 # Of these the first is told: the server's own.
 _NOT_ADDED = frozenset({"process_start_time_seconds", "process_max_fds"})
 
-_Source = Callable[[], Iterable[Metric]]
+# A scrape waits no longer for processes that are busy or hang, and has their figures of the last time instead.
+_WAIT_SECONDS = 2.0
+
+
+class Source(Protocol):
+    """What holds metrics outside this process."""
+
+    def ask(self) -> None:
+        """Asks for them and doesn't wait."""
+        ...
+
+    def take(self, seconds: float) -> Iterable[Metric]:
+        """Returns them, or those of the last time where they don't come within so many seconds."""
+        ...
 
 
 class MergedRegistry(CollectorRegistry):
-    """A registry of this process's metrics that gives those of others with them."""
+    """A registry of this process's metrics that gives those of others with them.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._others: list[_Source] = []
+        self._clock = clock
+        self._others: list[Source] = []
 
-    def add(self, other: _Source) -> None:
-        """Takes in what another process holds, which ``other`` returns at every scrape."""
+    def add(self, other: Source) -> None:
+        """Takes in what another process holds, at every scrape."""
         self._others.append(other)
 
     def collect(self) -> Iterator[Metric]:
         """Yields each family of metrics once, with the values of all processes."""
+        for other in self._others:
+            other.ask()
+        end = self._clock() + _WAIT_SECONDS  # for all together
         families = {metric.name: metric for metric in super().collect()}
         for other in self._others:
-            for metric in other():
+            for metric in other.take(max(0.0, end - self._clock())):
                 own = families.setdefault(metric.name, metric)
                 if own is not metric:
                     families[metric.name] = _sum(own, metric)

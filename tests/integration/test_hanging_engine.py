@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import threading
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -17,6 +19,7 @@ from dragoman.v1 import TranslateTextRequest
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.plan import BatchOutput, Plan
+from dragoman_server.engine import Engine
 from tests.integration.servers import SENTENCES, serving
 from tests.integration.test_engine_process import Server, until
 from tests.integration.test_server_process import started
@@ -54,6 +57,22 @@ async def test_a_step_that_does_not_return_turns_the_checks_red_until_it_does(
         watch.cancel()
     said = [record.message for record in caplog.records if record.message.startswith("engine")]
     assert said == ["engine hangs", "engine goes on"]
+
+
+async def test_engines_are_all_told_to_stop_before_one_is_waited_for(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+):
+    said = []
+    for name in ("stop", "join"):
+
+        def note(engine: Engine, value: Any, name: str = name, call: Any = getattr(Engine, name)) -> None:
+            said.append(name)
+            call(engine, value)
+
+        monkeypatch.setattr(Engine, name, note)
+    async with serving(model, dataclasses.replace(model, name="second")):
+        pass
+    assert said == ["stop", "stop", "join", "join"]
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ async def start(batch: FakeBatch, clock: ManualClock) -> AsyncIterator[Start]:
         batch.gate.release(1_000_000)
     for engine in engines:
         engine.stop(DrainingError())
+        engine.join(10)
 
 
 def call(*lengths: int, deadline: float | None = None, request_id: str = "") -> Call:

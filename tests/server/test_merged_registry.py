@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman_server.merged_registry import MergedRegistry
+from tests.server.fakes import ManualClock
+
+
+@dataclass
+class FakeSource:
+    """Another process; one that hangs has its last figures after all the time that it is given."""
+
+    registry: CollectorRegistry
+    clock: ManualClock = field(default_factory=ManualClock)
+    hangs: bool = False
+    said: list[str] = field(default_factory=list)
+
+    def ask(self) -> None:
+        self.said.append("ask")
+
+    def take(self, seconds: float) -> list[Metric]:
+        self.said.append(f"take in {seconds:g}")
+        self.clock.now += seconds * self.hangs
+        return list(self.registry.collect())
 
 
 def filled(registry: CollectorRegistry, value: float, model: str) -> CollectorRegistry:
@@ -19,7 +40,7 @@ def merged(*others: CollectorRegistry) -> MergedRegistry:
     registry = MergedRegistry()
     filled(registry, 0.5, "a")
     for other in others:
-        registry.add(lambda other=other: list(other.collect()))
+        registry.add(FakeSource(other))
     return registry
 
 
@@ -52,3 +73,12 @@ def test_a_scrape_of_some_names_has_what_others_hold_of_them():
     registry = merged(filled(CollectorRegistry(), 1.5, "a")).restricted_registry(["calls_total"])
     (family,) = registry.collect()
     assert [sample.value for sample in family.samples] == [2.0]
+
+
+def test_processes_that_hang_are_waited_for_together():
+    clock, said = ManualClock(), []
+    registry = MergedRegistry(clock)
+    for value, hangs in ((1.0, True), (2.0, False), (4.0, True)):
+        registry.add(FakeSource(filled(CollectorRegistry(), value, "a"), clock, hangs, said))
+    assert registry.get_sample_value("calls_total", {"model": "a"}) == 7.0
+    assert said == ["ask"] * 3 + ["take in 2", "take in 0", "take in 0"]
