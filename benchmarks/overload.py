@@ -4,9 +4,8 @@
     python benchmarks/overload.py --seconds 10 --json overload.json
     python benchmarks/overload.py --texts-per-call 32        # the same load in sentences, in a quarter of the calls
 
-One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. A
-second one has a queue that this rate works off in half a second, as an operator would choose it who wants nobody to wait longer.
-It gets calls at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, and without retries;
+One server finds out the best rate: so many callers that its batch is full, each sending its next sentence when the last is done. In
+a second one no call may wait for longer than half a second (--max-queue-seconds), as an operator would have it. It gets calls at ten times the best rate, at random moments (Poisson) whatever becomes of the ones before, and without retries;
 before and after that, half the best rate. A call holds eight sentences, the most that a server takes for somebody who waits: what
 counts as load is sentences, and to refuse a call costs the same however many it holds. Server and load share the cores, so the overload
 comes over a bare connection (wire_load.py) and leaves them to the server: to refuse takes time beside the core that translates.
@@ -261,15 +260,15 @@ def recovery_seconds(before: Load, after: Load) -> float:
 
 
 def judge(
-    best: Load, before: Load, during: Load, after: Load, memory: list[tuple[float, int]], queued_calls: int
+    best: Load, before: Load, during: Load, after: Load, memory: list[tuple[float, int]], queue_seconds: float
 ) -> list[Verdict]:
     refused = during.seconds_of("RESOURCE_EXHAUSTED")
     told = [call for call in during.calls if says_when(call)]
     others = len(during.calls) - len(refused) - len(during.seconds_of("OK"))
     middle = (during.started + during.stopped) / 2
     growth = peak_memory(memory, middle, during.stopped) / max(1, peak_memory(memory, before.started, middle))
-    # What waits in a full queue, and then the slowest that a full batch was seen to take by itself.
-    bound = queued_calls / during.goodput + p99(best.seconds_of("OK")) if during.goodput else 0.0
+    # As long as a call may wait, and then the slowest that a full batch was seen to take by itself.
+    bound = queue_seconds + p99(best.seconds_of("OK"))
     return [
         Verdict("goodput, share of the best", during.goodput / best.goodput, MIN_GOODPUT, "", at_least=True),
         Verdict("refusals, p99", p99(refused), MAX_REFUSAL_SECONDS, "s"),
@@ -294,9 +293,7 @@ def judge(
     "--callers", type=int, help="Who find the best rate; by default so many that they have 128 sentences."
 )
 @click.option("--texts-per-call", default=8, show_default=True, help="Sentences in each call.")
-@click.option(
-    "--queue-seconds", default=0.5, show_default=True, help="What the queue may hold, at the best rate."
-)
+@click.option("--queue-seconds", default=0.5, show_default=True, help="The server's --max-queue-seconds.")
 @click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
 @click.option("--precision", default="auto", show_default=True, help="The server's --precision.")
 @click.option("--device", default="auto", show_default=True, help="The server's --device.")
@@ -333,15 +330,14 @@ def main(
         os.sched_setaffinity(0, {client_core})
     with running("dragoman", OURS, arguments, core=server_core) as server:
         best = asyncio.run(find_best(server.address, best_seconds, callers, texts_per_call))
-    queue_size = max(texts_per_call, round(queue_seconds * best.goodput * texts_per_call))
-    arguments += ["--max-queue-size", str(queue_size)]
+    arguments += ["--max-queue-seconds", str(queue_seconds)]
     with running("dragoman", OURS, arguments, core=server_core) as server:
         before, during, after, memory, cpu = asyncio.run(
             overload(server, best.goodput, seconds, calm_seconds, texts_per_call)
         )
-    verdicts = judge(best, before, during, after, memory, queue_size // texts_per_call)
+    verdicts = judge(best, before, during, after, memory, queue_seconds)
     print(
-        f"{name}; {threads} thread(s), {server.precision}, queue of {queue_size}; best rate {best.goodput:.1f} calls/s with {callers} "
+        f"{name}; {threads} thread(s), {server.precision}, queue of {queue_seconds:g} s; best rate {best.goodput:.1f} calls/s with {callers} "
         f"callers, {texts_per_call} sentences each, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for "
         f"{seconds:g} s; the server took {cpu:.2f} CPUs, the load {during.client_cpu:.2f}; "
         f"{', '.join(f'{count} {code}' for code, count in during.codes().items())}"
@@ -371,7 +367,7 @@ def main(
             "goodput_calls_per_second": during.goodput,
             "refused": len(during.seconds_of("RESOURCE_EXHAUSTED")),
             "admitted": len(during.seconds_of("OK")),
-            "max_queue_size": queue_size,
+            "max_queue_seconds": queue_seconds,
             "server_cpus": cpu,
             "load_cpus": during.client_cpu,
             "codes": during.codes(),

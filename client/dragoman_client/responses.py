@@ -153,6 +153,7 @@ def read_models(response: ListModelsResponse) -> ModelList:
             max_queue_size=limits.max_queue_size,
             max_bulk_streams=limits.max_bulk_streams,
             max_attention_calls=limits.max_attention_calls,
+            max_queue_seconds=limits.max_queue_seconds,
         ),
     )
 

@@ -289,6 +289,7 @@ class Limits:
         max_queue_size: Sentences of all calls that may wait for each model.
         max_bulk_streams: Bulk calls that may be open at once, for each model.
         max_attention_calls: Calls for attention that are served at once, for each model.
+        max_queue_seconds: How long a call may wait in the queue of its model; 0 is as long as it takes.
     """
 
     max_text_count: int
@@ -300,6 +301,7 @@ class Limits:
     max_queue_size: int = 0
     max_bulk_streams: int = 0
     max_attention_calls: int = 0
+    max_queue_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

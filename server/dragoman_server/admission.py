@@ -17,10 +17,6 @@ from dragoman_server.room import QueueState, check_room
 from dragoman_server.sentences import CallState, Lane, Sentence, rows_of
 from dragoman_server.speed import Speed
 
-# A full queue of short sentences is worked off in about the first; beyond the second a caller had better look again.
-_DEFAULT_RETRY_SECONDS = 0.5
-_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 30.0
-
 
 @dataclass
 class _Lane:
@@ -95,13 +91,22 @@ class Admission:
 
     def queue_state(self) -> QueueState:
         """Returns how the queue stands."""
-        return QueueState(self.num_waiting, len(self._bulk.queue) > 0, self._retry_seconds())
+        is_bulk_waiting = len(self._bulk.queue) > 0
+        if not self._speed.is_known:
+            return QueueState(self.num_waiting, is_bulk_waiting)
+        num_rows = self._interactive.num_waiting_rows
+        return QueueState(
+            self.num_waiting,
+            is_bulk_waiting,
+            interactive_seconds=self._speed.row_wait(num_rows),
+            all_seconds=self._speed.row_wait(num_rows + self._bulk.num_waiting_rows),
+        )
 
     def check_room(self, count: int, lane: Lane) -> None:
-        """Refuses a call whose ``count`` sentences don't all fit.
+        """Refuses a call whose ``count`` sentences don't all fit, or would wait for too long.
 
         Raises:
-            QueueFullError: They don't; it says when to try again.
+            QueueFullError: It says when to try again.
         """
         check_room(self._limits, self.queue_state(), count, lane)
 
@@ -231,10 +236,3 @@ class Admission:
         # Until so many sentences have come; who comes while little runs never waits.
         few_wait = 0 < len(lane.queue) < group
         return few_wait and lane.num_rows >= group and lane.held_back < self._limits.max_gathering_delay
-
-    def _retry_seconds(self) -> float:
-        """Returns when a queue that is full now will have been worked off."""
-        if not self._speed.is_known:
-            return _DEFAULT_RETRY_SECONDS
-        num_rows = self._interactive.num_waiting_rows + self._bulk.num_waiting_rows
-        return min(max(_MIN_RETRY_SECONDS, self._speed.row_wait(num_rows)), _MAX_RETRY_SECONDS)

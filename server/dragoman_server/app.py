@@ -176,6 +176,7 @@ def _call_limits(config: ServerConfig) -> CallLimits:
         max_sentence_rows=max_sentence_rows,
         max_batch_size=config.max_batch_size,
         max_queue_size=config.max_queue_size,
+        max_queue_seconds=config.max_queue_seconds,
         max_bulk_streams=config.max_bulk_streams,
         max_attention_calls=config.max_attention_calls,
     )

@@ -94,6 +94,11 @@ def _option(name: str, kind: Any, text: str, **more: Any) -> _Decorator:
     "max-batch-size", int, "Rows decoded at once, for each model: one for each sentence, beam or sample."
 )
 @_option("max-queue-size", int, "Sentences that may wait, for each model.")
+@_option(
+    "max-queue-seconds",
+    float,
+    "Seconds that a call may wait in the queue; at the measured speed it is refused beforehand. 0: as long as it takes.",
+)
 @_option("max-prefill-tokens", int, "Source tokens encoded between two decoding steps.")
 @_option("max-bulk-streams", int, "TranslateBatch calls open at once, for each model.")
 @_option("max-attention-calls", int, "DumpAttention calls served at once, for each model.")

@@ -34,6 +34,8 @@ class ServerConfig:
             are several.
         max_batch_size: Rows decoded at once, for each model.
         max_queue_size: Sentences that may wait, for each model.
+        max_queue_seconds: How long a call may wait for its first row, as far as measured speed says beforehand and at most; 0 is as
+            long as it takes. The items of a bulk stream wait on purpose.
         max_prefill_tokens: Source tokens encoded between two decoding steps.
         max_bulk_streams: TranslateBatch calls open at once, for each model.
         max_attention_calls: DumpAttention calls served at once, for each model.
@@ -58,6 +60,7 @@ class ServerConfig:
     engine: str = "auto"
     max_batch_size: int = 64
     max_queue_size: int = 1024
+    max_queue_seconds: float = 0.0
     max_prefill_tokens: int = 2048
     max_bulk_streams: int = 128
     max_attention_calls: int = 16
@@ -84,8 +87,9 @@ class ServerConfig:
             raise ConfigError(f"threads: {self.threads} given; must be 0 to {_MAX_THREADS}")
         if not (self.hang_seconds == 0 or self.hang_seconds >= 1):
             raise ConfigError(f"hang_seconds: {self.hang_seconds} given; must be 0 (off) or at least 1")
-        if not self.grace_seconds >= 0:
-            raise ConfigError(f"grace_seconds: {self.grace_seconds} given; must be at least 0")
+        for name in ("max_queue_seconds", "grace_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name}: {getattr(self, name)} given; must be at least 0")
         if not 0 <= self.attention_sample_share <= 1:
             raise ConfigError(
                 f"attention_sample_share: {self.attention_sample_share} given; must be 0 (off) to 1"

@@ -157,16 +157,17 @@ class QueueBoard:
     """
 
     def __init__(self) -> None:
-        # Waiting sentences, whether bulk is among them, when to come back, sentences taken in all; zeros at first.
-        self._values = memoryview(mmap.mmap(-1, 4 * _DOUBLE_BYTES)).cast("d")
+        # Sentences taken in all, then what `QueueState` has; zeros at first.
+        self._values = memoryview(mmap.mmap(-1, (1 + len(QueueState._fields)) * _DOUBLE_BYTES)).cast("d")
 
     def publish(self, state: QueueState) -> None:
         """Says how the queue stands; the engine's side."""
-        self._values[0], self._values[1], self._values[2] = state
+        for place, value in enumerate(state, start=1):
+            self._values[place] = value
 
     def count_taken(self, num_sentences: int) -> None:
         """Counts sentences that have come over; the engine's side."""
-        self._values[3] += num_sentences
+        self._values[0] += num_sentences
 
     def read(self, num_sent: int) -> QueueState:
         """Returns how the queue stands, with what is on its way among those that wait.
@@ -174,5 +175,5 @@ class QueueBoard:
         Args:
             num_sent: Sentences that were sent in all.
         """
-        waiting, is_bulk_waiting, retry_seconds, taken = self._values
-        return QueueState(int(waiting + num_sent - taken), bool(is_bulk_waiting), retry_seconds)
+        taken, num_waiting, is_bulk_waiting, *seconds = self._values
+        return QueueState(int(num_waiting + num_sent - taken), bool(is_bulk_waiting), *seconds)

@@ -153,7 +153,7 @@ class EngineProcess:
 
     def _queue_state(self) -> QueueState:
         if self._failed:  # nothing waits any more, and whoever comes is told why
-            return QueueState(0, False, 0.0)
+            return QueueState(0, False)
         return self._board.read(self._num_sent)
 
     def _send(

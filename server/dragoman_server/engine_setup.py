@@ -62,6 +62,7 @@ def set_up_engine(
     limits = SchedulerLimits(
         max_batch_size=config.max_batch_size,
         max_queue_size=config.max_queue_size,
+        max_queue_seconds=config.max_queue_seconds,
         max_attention_queue_size=config.max_attention_calls,  # each such call has one sentence waiting
         max_prefill_tokens=config.max_prefill_tokens,
     )

@@ -17,6 +17,7 @@ class CallLimits:
         max_sentence_rows: Rows of the batch that one sentence takes: one for each beam or sample.
         max_batch_size: Rows of the batch that all calls share, of each model.
         max_queue_size: Sentences of all calls that may wait, of each model; no call may hold more.
+        max_queue_seconds: How long a call may wait for its first row, except a bulk stream's; 0 is as long as it takes.
         max_bulk_streams: TranslateBatch calls that are open at once, of each model.
         max_attention_calls: DumpAttention calls that are served at once, of each model.
     """
@@ -28,6 +29,7 @@ class CallLimits:
     max_sentence_rows: int = 8
     max_batch_size: int = 64
     max_queue_size: int = 1024
+    max_queue_seconds: float = 0.0
     max_bulk_streams: int = 128
     max_attention_calls: int = 16
 
@@ -39,6 +41,7 @@ class SchedulerLimits:
     Attributes:
         max_batch_size: Rows that decode at once.
         max_queue_size: Sentences that may wait for a row.
+        max_queue_seconds: How long a call may wait for its first row, except a bulk stream's; 0 is as long as it takes.
         max_attention_queue_size: Sentences that may wait for their attention.
         max_prefill_tokens: Source tokens that are encoded in one step; one sentence may always.
         max_prefill_seconds: How long encoding may take in one step, by the measured speed; one sentence may always.
@@ -51,6 +54,7 @@ class SchedulerLimits:
 
     max_batch_size: int = 64
     max_queue_size: int = 1024
+    max_queue_seconds: float = 0.0
     max_attention_queue_size: int = 64
     max_prefill_tokens: int = 2048
     # A step of a full batch on a CPU: who runs or arrives hardly notices who joins, and the products are large enough

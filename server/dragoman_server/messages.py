@@ -149,4 +149,5 @@ def limits_message(limits: CallLimits) -> Limits:
         max_queue_size=limits.max_queue_size,
         max_bulk_streams=limits.max_bulk_streams,
         max_attention_calls=limits.max_attention_calls,
+        max_queue_seconds=limits.max_queue_seconds,
     )

@@ -10,6 +10,16 @@ from dragoman_server.errors import QueueFullError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.sentences import Lane
 
+# When a caller had better come back: a full queue of short sentences is worked off in about the first, which is said until something
+# has been measured; beyond the last it had better look again.
+_DEFAULT_RETRY_SECONDS = 0.5
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 30.0
+# Calls are let in while the queue takes so much of `max_queue_seconds` at the measured speed. That speed wavers, and who waits for
+# longer after all has waited for nothing.
+_EXPECTED_SHARE = 2 / 3
+# A queue that was full counts as full until so much of it is free.
+_FREE_SHARE = 1 / 8
+
 
 class QueueState(NamedTuple):
     """How a queue stands.
@@ -17,19 +27,41 @@ class QueueState(NamedTuple):
     Attributes:
         num_waiting: Sentences that wait.
         is_bulk_waiting: Whether there are bulk sentences among them.
-        retry_seconds: When a caller that is refused now had better come back.
+        interactive_seconds: How long the interactive ones will take at the measured speed; 0 before any was measured.
+        all_seconds: How long all of them will.
     """
 
     num_waiting: int
     is_bulk_waiting: bool
-    retry_seconds: float
+    interactive_seconds: float = 0.0
+    all_seconds: float = 0.0
+
+    @property
+    def retry_seconds(self) -> float:
+        """When a caller that is refused now had better come back: when the queue has been worked off."""
+        seconds = self.all_seconds or _DEFAULT_RETRY_SECONDS
+        return min(max(_MIN_RETRY_SECONDS, seconds), _MAX_RETRY_SECONDS)
 
 
-def check_room(limits: SchedulerLimits, state: QueueState, count: int, lane: Lane = Lane.INTERACTIVE) -> None:
-    """Refuses a call whose ``count`` sentences don't all fit.
+def check_room(
+    limits: SchedulerLimits,
+    state: QueueState,
+    count: int,
+    lane: Lane = Lane.INTERACTIVE,
+    *,
+    seconds_share: float = 1.0,
+) -> None:
+    """Refuses a call whose ``count`` sentences don't all fit, or would wait for too long.
+
+    Args:
+        limits: How much may wait, and for how long.
+        state: How the queue stands.
+        count: The call's sentences.
+        lane: Where they would wait.
+        seconds_share: Of the time that the queue may take.
 
     Raises:
-        QueueFullError: They don't; it says when to try again.
+        QueueFullError: It says when to try again.
     """
     max_size = limits.max_queue_size
     if lane is Lane.BULK and state.is_bulk_waiting:
@@ -37,6 +69,14 @@ def check_room(limits: SchedulerLimits, state: QueueState, count: int, lane: Lan
     if state.num_waiting + count > max_size:
         raise QueueFullError(
             f"the queue is full: {state.num_waiting} sentences wait, at most {max_size} may, {count} more don't fit",
+            retry_seconds=state.retry_seconds,
+        )
+    # Interactive sentences go before bulk ones.
+    seconds = state.interactive_seconds if lane is Lane.INTERACTIVE else state.all_seconds
+    if limits.max_queue_seconds and seconds > seconds_share * _EXPECTED_SHARE * limits.max_queue_seconds:
+        raise QueueFullError(
+            f"the queue is full: what waits takes {seconds:.2f} s at the measured speed, and no call may wait for more "
+            f"than {limits.max_queue_seconds:g} s (--max-queue-seconds)",
             retry_seconds=state.retry_seconds,
         )
 
@@ -66,9 +106,10 @@ class Room:
         Once it was full it counts as full until an eighth of it is free. Under overload nearly every call would otherwise find
         a place or two and be read, only to be refused since its sentences need more.
         """
-        num_places = max(1, self.max_queue_size // 8) if self._was_full else 1
+        free = _FREE_SHARE if self._was_full else 0.0
+        count = self._num_held + max(1, int(free * self.max_queue_size))
         try:
-            check_room(self._limits, self._state(), self._num_held + num_places)
+            check_room(self._limits, self._state(), count, seconds_share=1 - free)
         except QueueFullError as error:
             self._was_full = True
             return error

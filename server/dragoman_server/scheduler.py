@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ from dragoman_model.plan import (
 )
 from dragoman_server.admission import Admission
 from dragoman_server.deadlines import Deadlines
-from dragoman_server.errors import CallError, DeadlineError, InternalError
+from dragoman_server.errors import CallError, DeadlineError, InternalError, QueueFullError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
@@ -71,7 +72,11 @@ class Scheduler:
         self._num_looking_back = 0  # of those that wait for it, the ones that were let in to be translated
         self._calls: dict[int, CallState] = {}
         self._deadlines = Deadlines(self._calls)
+        self._latest_starts = Deadlines(self._calls)
         self._running: dict[int, Sentence] = {}
+        self._joined: dict[int, int] = {}  # which of its lane's steps each of these began with
+        self._num_steps: Counter[Lane] = Counter()  # in which a lane's rows took part
+        self._busy_since: float | None = None  # when the step before ended, or this one began after a pause
         self._first_step: list[Sentence] = []  # those whose first step is on its way
         self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
         self._attending: dict[int, Sentence] = {}  # whose attention is on its way
@@ -121,6 +126,9 @@ class Scheduler:
         self._calls[call.id] = state
         if call.deadline is not None:
             self._deadlines.add(call.deadline, call.id)
+        # A stream's items wait on purpose.
+        if self.limits.max_queue_seconds and others and call.stream is None:
+            self._latest_starts.add(now + self.limits.max_queue_seconds, call.id)
         self._set_gauges()
 
     def cancel(self, call_id: int) -> None:
@@ -137,6 +145,7 @@ class Scheduler:
         for state in {id(sentence.state): sentence.state for sentence in in_batch}.values():
             self._drop(state, "error", error)
         self._abandoned.clear()
+        self._busy_since = None
 
     def fail_all(self, error: CallError) -> None:
         """Ends every call."""
@@ -145,8 +154,10 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         """Returns what the next step does: rows that leave, sentences that join or stand still, attention."""
-        for call_id in self._deadlines.pop_passed(self._clock()):
-            self._drop(self._calls[call_id], "deadline", DeadlineError())
+        now = self._clock()
+        if self._busy_since is None:
+            self._busy_since = now
+        self._end_overdue(now)
         remove = tuple(sorted(self._abandoned))
         self._abandoned.clear()
         is_bulk_due = self._bulk_turns.is_due or not self._admission.has_any(Lane.INTERACTIVE)
@@ -163,8 +174,8 @@ class Scheduler:
 
     def update(self, output: BatchOutput) -> None:
         """Takes what ended in a step; sentences that did have left their rows."""
-        self._observe(output)
         now = self._clock()
+        self._observe(output, now)
         for sentence in self._first_step:
             if not sentence.state.has_token:
                 sentence.state.has_token = True
@@ -176,11 +187,12 @@ class Scheduler:
             if not finished.hypotheses:
                 self._fail(FailedSentence(finished.id, RuntimeError("no hypothesis")))
                 continue
+            joined = self._joined.get(finished.id, 0)
             ended = self._leave(finished.id)
             if ended is not None:
                 self._report(ended, finished.best.token_ids, is_complete=True)
                 self._observe_sentence(ended.work, finished)
-                self._speed.observe_sentence(len(finished.best.token_ids))
+                self._speed.observe_sentence(self._num_steps[ended.state.lane] - joined)
                 if isinstance(ended.work, Decode) and ended.work.attention_heads:
                     self._look_back(ended, finished)
                 else:
@@ -191,6 +203,7 @@ class Scheduler:
                 self._take_attention(ended, attention)
         for failed in output.failed:
             self._fail(failed)
+        self._busy_since = now if self.has_work else None
         self._set_gauges()
 
     def take_outcomes(self) -> list[Outcome]:
@@ -214,8 +227,10 @@ class Scheduler:
         # Nobody waits for the first token of a stream's item, or of what is only scored.
         if sentence.state.call.stream is None and not work.is_given:
             self._first_step.append(sentence)
+        sentence_id = self._enter(sentence, self._running)
+        self._joined[sentence_id] = self._num_steps[sentence.state.lane]
         return Sequence(
-            id=self._enter(sentence, self._running),
+            id=sentence_id,
             source_ids=work.source_ids,
             max_length=work.max_length,
             options=work.options,
@@ -267,6 +282,7 @@ class Scheduler:
         sentence_id = next(self._sentence_ids)
         group[sentence_id] = sentence
         sentence.state.running.add(sentence_id)
+        sentence.state.has_started = True
         if sentence.state.results[sentence.index] is not None:  # counted when it was translated
             return sentence_id
         if sentence.state.call.stream is None:  # a stream's items wait on purpose
@@ -278,6 +294,7 @@ class Scheduler:
         """Takes the rows back of a sentence that has left the batch; None where its call has ended before."""
         self._abandoned.discard(sentence_id)
         sentence = self._running.pop(sentence_id, None)
+        self._joined.pop(sentence_id, None)
         if sentence is not None:
             sentence.state.running.discard(sentence_id)
             self._admission.leave(sentence)
@@ -310,8 +327,27 @@ class Scheduler:
         else:
             self._drop(sentence.state, "error", InternalError())
 
-    def _drop(self, state: CallState, reason: str, error: CallError | None = None) -> None:
-        """Ends a call before its time, wherever its sentences are; without an error nobody is told."""
+    def _end_overdue(self, now: float) -> None:
+        for call_id in self._deadlines.pop_passed(now):
+            self._drop(self._calls[call_id], "deadline", DeadlineError())
+        for call_id in self._latest_starts.pop_passed(now):
+            state = self._calls[call_id]
+            if not state.has_started:
+                error = QueueFullError(
+                    f"the queue is full: the call waited for {self.limits.max_queue_seconds:g} s, and none may for longer "
+                    "(--max-queue-seconds)",
+                    retry_seconds=self.queue_state().retry_seconds,
+                )
+                self._drop(state, None, error)
+
+    def _drop(self, state: CallState, reason: str | None, error: CallError | None = None) -> None:
+        """Ends a call before its time, wherever its sentences are.
+
+        Args:
+            state: The call.
+            reason: What its sentences are counted as; None where it is refused, and they as if they had never come.
+            error: For its caller; None where nobody is to be told.
+        """
         del self._calls[state.call.id]
         self._admission.remove(state)
         waiting = self._waiting_attention.remove(state.caller, lambda sentence: sentence.state is state)
@@ -321,7 +357,8 @@ class Scheduler:
                 self._abandoned.add(sentence_id)
             self._attending.pop(sentence_id, None)
         self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
-        self._metrics.count_sentences(reason, state.results.count(None))
+        if reason is not None:
+            self._metrics.count_sentences(reason, state.results.count(None))
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
         self._set_gauges()
@@ -332,9 +369,10 @@ class Scheduler:
         else:
             self._metrics.observe_sentence(finished, len(work.source_ids))
 
-    def _observe(self, output: BatchOutput) -> None:
+    def _observe(self, output: BatchOutput, now: float) -> None:
         self._metrics.observe_step(output)
-        self._speed.observe(output)
+        self._num_steps.update(self._in_step)
+        self._speed.observe(output, 0.0 if self._busy_since is None else now - self._busy_since)
         self._bulk_turns.observe(
             output, interactive=Lane.INTERACTIVE in self._in_step, bulk=Lane.BULK in self._in_step
         )

@@ -8,6 +8,8 @@ from dragoman_model.plan import BatchOutput
 
 # Fewer steps say little: the first ones of a process are slow.
 MIN_MEASURED_STEPS = 50
+# Of full batches fewer do: they take long, and the first, which encodes all that it decodes, not as any other.
+_MIN_FULL_STEPS = 8
 # A process that was stopped for a while must not count as slow ever after.
 _MAX_RATIO = 4.0
 
@@ -44,6 +46,7 @@ class Speed:
     def __init__(self, max_batch_size: int) -> None:
         self._max_batch_size = max_batch_size
         self._step_seconds = Average(64)
+        self._full_step_seconds = Average(64)  # of those with half the rows or more
         self._sentence_steps = Average(256)
         self._prefill_token_seconds = Average(16)
 
@@ -57,25 +60,36 @@ class Speed:
         """Seconds that encoding takes a token; 0 before any was measured."""
         return self._prefill_token_seconds.value
 
-    def observe(self, output: BatchOutput) -> None:
-        """Takes what a step took."""
+    def observe(self, output: BatchOutput, elapsed: float = 0.0) -> None:
+        """Takes what a step took.
+
+        Args:
+            output: What it gave.
+            elapsed: Seconds since the one before it ended, those beside the model's passes included.
+        """
         prefill = output.prefill
         if prefill is not None:
             num_tokens = prefill.real_tokens + prefill.padding_tokens
             self._prefill_token_seconds.add(prefill.seconds / max(1, num_tokens))
         if output.decode is not None:
-            self._step_seconds.add(step_seconds(output))
+            seconds = max(elapsed, step_seconds(output))
+            self._step_seconds.add(seconds)
+            if output.decode.rows >= self._max_batch_size / 2:
+                self._full_step_seconds.add(seconds)
 
     def observe_sentence(self, num_steps: int) -> None:
-        """Takes how many steps a sentence ran."""
+        """Takes for how many steps a sentence had its rows."""
         self._sentence_steps.add(num_steps)
 
     def row_wait(self, num_rows: int) -> float:
         """Returns after how many seconds so many rows will have come free in a full batch.
 
-        A row is busy for the steps of a sentence, so that a batch of B rows sets B / steps of them free at each step.
+        A row is busy for the steps of a sentence, so that a batch of B rows sets B / steps of them free at each step. What is
+        known of smaller batches, whose steps take less, stands in until some full ones have been seen.
         """
-        return num_rows * self._sentence_steps.value * self._step_seconds.value / self._max_batch_size
+        is_full_known = self._full_step_seconds.count >= _MIN_FULL_STEPS
+        step = self._full_step_seconds if is_full_known else self._step_seconds
+        return num_rows * self._sentence_steps.value * step.value / self._max_batch_size
 
 
 def step_seconds(output: BatchOutput) -> float:

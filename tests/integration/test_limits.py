@@ -97,13 +97,17 @@ async def test_so_many_calls_are_served_at_once_and_the_next_is_told_the_limit(
         assert [response async for response in call(server)]
 
 
+# Needs a queue; tests/integration/test_overload.py has it.
+OF_THE_QUEUE = ["max_queue_seconds"]
+
+
 async def test_what_computes_is_listed(model: LoadedModel):
     async with serving(model) as server:
         (listed,) = (await server.stub.ListModels(ListModelsRequest())).models
         assert listed.kernels == RunningBatch(model.transformer).kernels != ""
 
 
-@pytest.mark.parametrize("name", [case[0] for case in (*CASES, *CALLS_AT_ONCE)])
+@pytest.mark.parametrize("name", [*(case[0] for case in (*CASES, *CALLS_AT_ONCE)), *OF_THE_QUEUE])
 def test_a_limit_has_a_flag(name: str):
     options = {option for parameter in command.params for option in parameter.opts}
     assert f"--{name.replace('_', '-')}" in options
@@ -113,12 +117,13 @@ def test_a_limit_has_a_flag(name: str):
 def test_every_limit_of_a_call_is_among_the_cases_and_in_the_contract():
     fields = {field.name for field in dataclasses.fields(CallLimits)}
     assert fields == {field.name for field in Limits.DESCRIPTOR.fields}
-    assert fields == {case[0] for case in CASES} | {case[0] for case in CALLS_AT_ONCE}
+    assert fields == {case[0] for case in (*CASES, *CALLS_AT_ONCE)} | {*OF_THE_QUEUE}
 
 
 async def test_the_limits_in_force_are_listed(model: LoadedModel):
     settings = {"max_text_count": 7, "max_text_characters": 99, "max_beam_size": 5, "max_num_hypotheses": 4}
     settings |= {"max_batch_size": 9, "max_queue_size": 12, "max_bulk_streams": 3, "max_attention_calls": 2}
+    settings |= {"max_queue_seconds": 2.5}
     async with serving(model, max_sentence_rows=6, **settings) as server:
         limits = (await server.stub.ListModels(ListModelsRequest())).limits
         assert limits == Limits(max_sentence_rows=6, **settings)

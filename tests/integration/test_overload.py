@@ -81,6 +81,33 @@ async def test_a_refused_client_comes_back_and_is_served(model: LoadedModel):
             assert len((await waiting).translations) == 1
 
 
+async def test_a_call_that_has_waited_for_as_long_as_it_may_is_told_to_come_back(model: LoadedModel):
+    gate = threading.Event()
+    async with serving(model, max_batch_size=1, max_queue_seconds=0.05) as server:
+        engine = engine_of(server)
+        run = engine._batch.run
+
+        def wait_and_run(plan: Plan) -> BatchOutput:
+            gate.wait(60)
+            return run(plan)
+
+        engine._batch.run = wait_and_run  # type: ignore[method-assign]
+        running = asyncio.create_task(outcome(server, TranslateTextRequest(texts=SENTENCES[:1])))
+        await until(lambda: held(server)["rows"] == 1)
+        waiting = asyncio.create_task(refusal(server.stub.TranslateText(TranslateTextRequest(texts=["a"]))))
+        await until(lambda: held(server)["waiting"] == 1)
+        came = engine.clock()
+        await until(lambda: engine.clock() > came + 0.05)
+        gate.set()
+        error = await waiting
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "waited for 0.05 s, and none may for longer (--max-queue-seconds)" in error.details()
+        assert "grpc-retry-pushback-ms" in dict(list(error.trailing_metadata()))
+        assert len((await running).translations) == 1
+        assert server.value("dragoman_refused_total", reason="QUEUE_FULL") == 1
+        await until_nothing_is_held(server)
+
+
 async def test_a_refused_stream_says_the_same(model: LoadedModel):
     async with full_server(model) as server:
         call = server.stub.StreamTranslateText(StreamTranslateTextRequest(text="a"))

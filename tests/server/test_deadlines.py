@@ -1,17 +1,20 @@
-"""Deadlines that pass, deadlines that can't be met, and when a refused caller is told to come back."""
+"""Deadlines that pass, deadlines that can't be met, waits that are too long, and when a refused caller is told to come back."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 
 from dragoman_server.errors import DeadlineError, DeadlineUnreachableError, QueueFullError
+from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Attend, Call
-from dragoman_server.room import check_room
+from dragoman_server.room import QueueState, Room, check_room
 from dragoman_server.speed import MIN_MEASURED_STEPS
-from tests.server.scheduler_stage import Stage, wide
+from tests.server.scheduler_stage import Stage, decode, wide
 
 
-def measured(num_steps: int = MIN_MEASURED_STEPS, **limits: int) -> Stage:
+def measured(num_steps: int = MIN_MEASURED_STEPS, **limits: float) -> Stage:
     """Returns a stage that has run so many steps: sentences of 10 steps, each of 1 ms and a little encoding."""
     stage = Stage(**limits)
     for _ in range(num_steps // 10):
@@ -113,6 +116,91 @@ def test_a_held_row_misses_its_deadline_like_any_other():
     stage.run_until_idle()
     ended = [outcome.call for outcome in stage.scheduler.take_outcomes()]
     assert ended[-1] is interactive
+
+
+def test_a_call_that_would_wait_for_too_long_is_refused():
+    stage = measured(max_batch_size=4, max_queue_seconds=0.12)
+    fill(stage, 4 + 31)
+    # A row comes free every 2.5 ms; calls are let in while what waits takes two thirds of the bound, 80 ms.
+    stage.add(10)
+    with pytest.raises(
+        QueueFullError,
+        match=r"takes 0\.08 s at the measured speed.* for more than 0\.12 s \(--max-queue-seconds\)",
+    ) as caught:
+        stage.add(10)
+    assert caught.value.retry_seconds == pytest.approx(0.1)
+    assert stage.value("waiting_requests") == 32
+
+
+def test_no_call_waits_for_longer_than_it_may():
+    stage = Stage(max_batch_size=1, max_queue_seconds=0.5)
+    running = stage.add(30, 30)
+    stage.step()
+    waiting = stage.add(10)
+    stage.clock.now += 0.5
+    stage.step()
+    (outcome,) = stage.scheduler.take_outcomes()
+    assert outcome.call is waiting
+    assert isinstance(outcome.error, QueueFullError)
+    assert "waited for 0.5 s" in str(outcome.error)
+    assert outcome.error.retry_seconds is not None
+    # Refused, as if it had never come; but whoever has been begun with is not left half done.
+    assert sum(stage.value("sentences_total", finish_reason=reason) for reason in ("deadline", "error")) == 0
+    stage.clock.now += 10
+    stage.run_until_idle()
+    assert [outcome.call for outcome in stage.scheduler.take_outcomes() if not outcome.error] == [running]
+
+
+def test_the_items_of_a_stream_wait_for_as_long_as_it_takes():
+    stage = Stage(max_batch_size=1, max_queue_seconds=0.5)
+    stage.add(30)
+    stage.step()
+    item = Call(work=(decode(10),), arrived=stage.clock.now, stream=7)
+    stage.scheduler.add(item)
+    stage.clock.now += 100
+    stage.run_until_idle()
+    outcomes = stage.scheduler.take_outcomes()
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert outcomes[-1].call is item
+
+
+def test_interactive_calls_do_not_wait_for_bulk_ones_which_wait_for_all():
+    stage = measured(max_batch_size=64, max_queue_seconds=0.12)
+    stage.add(*[10] * 900)
+    stage.step()
+    stage.add(10)
+    with pytest.raises(QueueFullError, match="at the measured speed"):
+        stage.add(*[10] * 20)
+
+
+def test_a_door_that_was_shut_opens_when_an_eighth_of_the_time_is_free():
+    limits = SchedulerLimits(max_queue_seconds=0.3)
+    seconds = 0.19
+    room = Room(limits, lambda: QueueState(100, False, seconds, seconds))
+    assert room.find_refusal() is None
+    seconds = 0.21
+    assert room.find_refusal() is not None
+    seconds = 0.18
+    assert room.find_refusal() is not None
+    seconds = 0.17
+    assert room.find_refusal() is None
+    seconds = 0.19
+    assert room.find_refusal() is None
+
+
+def test_steps_that_a_search_takes_beyond_its_translation_count():
+    stage = Stage(max_batch_size=1)
+    for _ in range(MIN_MEASURED_STEPS // 10):
+        stage.add(10)
+        for _ in range(9):
+            stage.step()
+        plan = stage.scheduler.schedule()
+        output = stage.batch.run(plan)
+        (finished,) = output.finished
+        best = dataclasses.replace(finished.best, token_ids=finished.best.token_ids[:5])
+        shorter = dataclasses.replace(finished, hypotheses=(best,))
+        stage.scheduler.update(dataclasses.replace(output, finished=[shorter]))
+    assert stage.scheduler._speed.row_wait(1) == pytest.approx(0.01, rel=0.2)  # ten steps of a millisecond
 
 
 def test_a_refused_caller_comes_back_when_the_queue_has_been_worked_off():

@@ -4,9 +4,9 @@ from dragoman_model.plan import BatchOutput, PhaseStats
 from dragoman_server.speed import MIN_MEASURED_STEPS, Average, Speed
 
 
-def step(seconds: float, *, prefill_seconds: float = 0.0, tokens: int = 10) -> BatchOutput:
+def step(seconds: float, *, rows: int = 4, prefill_seconds: float = 0.0, tokens: int = 10) -> BatchOutput:
     prefill = PhaseStats(prefill_seconds, 2, tokens - 3, 3) if prefill_seconds else None
-    return BatchOutput([], [], prefill, PhaseStats(seconds, 4, 4, 0))
+    return BatchOutput([], [], prefill, PhaseStats(seconds, rows, rows, 0))
 
 
 def test_an_average_follows_what_changes_and_outlives_a_hiccup():
@@ -42,6 +42,27 @@ def test_rows_come_free_as_fast_as_sentences_end():
         speed.observe_sentence(20)
     # Four rows, each busy for 20 steps of 10 ms: one comes free every 50 ms.
     assert speed.row_wait(12) == pytest.approx(0.6)
+
+
+def test_what_goes_on_beside_the_passes_takes_time_too():
+    speed = Speed(4)
+    for _ in range(MIN_MEASURED_STEPS):
+        speed.observe(step(0.006, prefill_seconds=0.004), elapsed=0.02)
+        speed.observe_sentence(20)
+    assert speed.row_wait(12) == pytest.approx(1.2)
+
+
+def test_what_small_batches_take_says_little_of_a_full_one():
+    speed = Speed(64)
+    speed.observe_sentence(16)
+    for _ in range(MIN_MEASURED_STEPS):
+        speed.observe(step(0.001, rows=3))
+    assert speed.row_wait(64) == pytest.approx(0.016)  # until some have been seen
+    for _ in range(100):
+        speed.observe(step(0.006, rows=64))
+    for _ in range(100):
+        speed.observe(step(0.001, rows=3))
+    assert speed.row_wait(64) == pytest.approx(0.096, rel=0.01)
 
 
 def test_the_cost_of_encoding_a_token_is_measured_with_its_padding():

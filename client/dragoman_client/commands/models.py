@@ -55,9 +55,10 @@ def models(as_json: bool) -> None:
     for kernels in dict.fromkeys(model.kernels for model in listed.models if model.kernels):
         names = ", ".join(model.name for model in listed.models if model.kernels == kernels)
         console.print(f"Kernels of {names}: {kernels}.", style="dim")
+    for_seconds = f", for {limits.max_queue_seconds:g} s" if limits.max_queue_seconds else ""
     if limits.max_batch_size:
         console.print(
-            f"All calls share {limits.max_batch_size:,} rows of each model; {limits.max_queue_size:,} sentences may wait.",
+            f"All calls share {limits.max_batch_size:,} rows of each model; {limits.max_queue_size:,} sentences may wait{for_seconds}.",
             style="dim",
         )
     console.print(

@@ -537,7 +537,7 @@ class LanguagePair(_message.Message):
     def __init__(self, source_language_code: _Optional[str] = ..., target_language_code: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses", "max_sentence_rows", "max_batch_size", "max_queue_size", "max_bulk_streams", "max_attention_calls")
+    __slots__ = ("max_text_count", "max_text_characters", "max_beam_size", "max_num_hypotheses", "max_sentence_rows", "max_batch_size", "max_queue_size", "max_bulk_streams", "max_attention_calls", "max_queue_seconds")
     MAX_TEXT_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_TEXT_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -547,6 +547,7 @@ class Limits(_message.Message):
     MAX_QUEUE_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_BULK_STREAMS_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTENTION_CALLS_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     max_text_count: int
     max_text_characters: int
     max_beam_size: int
@@ -556,4 +557,5 @@ class Limits(_message.Message):
     max_queue_size: int
     max_bulk_streams: int
     max_attention_calls: int
-    def __init__(self, max_text_count: _Optional[int] = ..., max_text_characters: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_num_hypotheses: _Optional[int] = ..., max_sentence_rows: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., max_queue_size: _Optional[int] = ..., max_bulk_streams: _Optional[int] = ..., max_attention_calls: _Optional[int] = ...) -> None: ...
+    max_queue_seconds: float
+    def __init__(self, max_text_count: _Optional[int] = ..., max_text_characters: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_num_hypotheses: _Optional[int] = ..., max_sentence_rows: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., max_queue_size: _Optional[int] = ..., max_bulk_streams: _Optional[int] = ..., max_attention_calls: _Optional[int] = ..., max_queue_seconds: _Optional[float] = ...) -> None: ...
