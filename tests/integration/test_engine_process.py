@@ -169,6 +169,12 @@ def test_what_both_processes_count_is_added_up(in_process: Server):
     until(lambda: in_process.value("process_cpu_seconds_total") > cpu)
 
 
+def test_the_event_loop_comes_before_the_model_where_cpus_are_scarce(in_process: Server):
+    (engine,) = in_process.engines()
+    of_server = os.getpriority(os.PRIO_PROCESS, in_process.process.pid)
+    assert os.getpriority(os.PRIO_PROCESS, engine) > of_server
+
+
 def test_a_full_queue_refuses_and_says_when_to_come_back(own: Server):
     (engine,) = own.engines()
     os.kill(engine, signal.SIGSTOP)  # so that the queue stays full
@@ -290,9 +296,3 @@ def test_calls_that_fill_the_queue_fail_when_the_engine_dies_and_so_do_later_one
     codes = [call.code() for call in calls]
     assert sorted(codes, key=str) == [grpc.StatusCode.INTERNAL] * 2 + [grpc.StatusCode.RESOURCE_EXHAUSTED]
     assert own.stub.TranslateText.future(request, timeout=10).code() is grpc.StatusCode.INTERNAL
-
-
-def test_the_event_loop_comes_before_the_model_where_cpus_are_scarce(in_process: Server):
-    (engine,) = in_process.engines()
-    of_server = os.getpriority(os.PRIO_PROCESS, in_process.process.pid)
-    assert os.getpriority(os.PRIO_PROCESS, engine) > of_server

@@ -63,13 +63,18 @@ async def test_engines_are_all_told_to_stop_before_one_is_waited_for(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ):
     said = []
-    for name in ("stop", "join"):
 
-        def note(engine: Engine, value: Any, name: str = name, call: Any = getattr(Engine, name)) -> None:
+    def note(name: str) -> None:
+        method = getattr(Engine, name)
+
+        def noted(engine: Engine, value: Any) -> None:
             said.append(name)
-            call(engine, value)
+            method(engine, value)
 
-        monkeypatch.setattr(Engine, name, note)
+        monkeypatch.setattr(Engine, name, noted)
+
+    note("stop")
+    note("join")
     async with serving(model, dataclasses.replace(model, name="second")):
         pass
     assert said == ["stop", "stop", "join", "join"]
