@@ -10,28 +10,27 @@ control lets it. Rounds take the two in turn. The server has one core, and the l
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import grpc
+from bulk_stream import Stream
 from reporting import Bar, bars_table, machine, percentile
 from sentences import test_set_pairs
 from servers import OURS, cores, running
 
-from dragoman.v1 import BatchItem, TranslateBatchRequest, TranslateTextRequest, TranslationServiceStub
+from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
 from dragoman_model.checkpoint import BUNDLED_MODEL
 
 MUST, AIM = 2.0, 1.5  # p99 beside the stream / alone
-_ITEMS_PER_MESSAGE = 32
 
 
 @dataclass(frozen=True)
@@ -55,47 +54,6 @@ class Interference:
     p99_ratio: float
     bulk_sentences_per_second: float
     bulk_alone_sentences_per_second: float
-
-
-class Stream:
-    """A bulk stream that never ends by itself."""
-
-    def __init__(self, stub: TranslationServiceStub, sentences: Sequence[str]) -> None:
-        self.num_done = 0
-        self._changed = asyncio.Event()
-        self._sentences = sentences
-        self._call = stub.TranslateBatch(self._requests())
-        self._task = asyncio.create_task(self._read())
-
-    async def wait_for(self, count: int) -> None:
-        """Returns once so many results more have come."""
-        target = self.num_done + count
-        while self.num_done < target and not self._task.done():
-            self._changed.clear()
-            await self._changed.wait()
-        if self._task.done():
-            self._task.result()
-
-    async def stop(self) -> None:
-        self._call.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _requests(self) -> AsyncIterator[TranslateBatchRequest]:
-        endless = itertools.cycle(self._sentences)
-        for number in itertools.count():
-            items = [
-                BatchItem(id=f"{number}.{place}", text=text)
-                for place, text in enumerate(itertools.islice(endless, _ITEMS_PER_MESSAGE))
-            ]
-            yield TranslateBatchRequest(items=items)
-
-    async def _read(self) -> None:
-        try:
-            async for response in self._call:
-                self.num_done += len(response.results)
-                self._changed.set()
-        finally:
-            asyncio.get_running_loop().call_soon(self._changed.set)  # once the task is done
 
 
 async def call_in_turn(stub: TranslationServiceStub, sentences: Sequence[str]) -> list[float]:

@@ -74,6 +74,30 @@ def bars_table(bars: Iterable[Bar]) -> str:
     return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Check:
+    """Something that must hold.
+
+    Attributes:
+        what: Says what was looked at, and its bound where there is one.
+        value: What was found.
+        holds: Whether it is as it must be.
+    """
+
+    what: str
+    value: object
+    holds: bool
+
+
+def checks_table(checks: Iterable[Check]) -> str:
+    """Returns the checks as a table in Markdown."""
+    lines = ["| what | measured | |", "| --- | --: | --- |"]
+    lines += [
+        f"| {check.what} | {check.value} | {'holds' if check.holds else 'MISSED'} |" for check in checks
+    ]
+    return "\n".join(lines)
+
+
 def cpu_name() -> str:
     """Returns the processor's name as the kernel knows it."""
     try:

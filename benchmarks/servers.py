@@ -41,7 +41,7 @@ class RunningServer:
 
     def memory_bytes(self) -> int:
         """Returns its resident memory and that of its children; pages that they share count for each."""
-        return sum(map(_resident_bytes, _tree(self.pid)))
+        return resident_bytes(self.pid)
 
     def metrics(self) -> dict[str, float]:
         """Returns the present value of every series, by its name with its labels as they are exposed."""
@@ -49,6 +49,21 @@ class RunningServer:
             lines = response.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
+
+    def total(self, *names: str) -> int:
+        """Returns the sum of the present values of all series of these metrics, which count whole things."""
+        families = tuple(f"{name}{{" for name in names)
+        return round(sum(value for name, value in self.metrics().items() if name.startswith(families)))
+
+    def held(self) -> dict[str, float]:
+        """Returns what it still works on."""
+        families = ("dragoman_running_rows", "dragoman_waiting_requests")
+        return {name: value for name, value in self.metrics().items() if name.startswith(families) and value}
+
+
+def resident_bytes(pid: int) -> int:
+    """Returns the resident memory of a process and its children, 0 where it has just ended; pages that they share count for each."""
+    return sum(map(_resident_bytes, _tree(pid)))
 
 
 def _tree(pid: int) -> list[int]:
@@ -69,8 +84,8 @@ def _cpu_seconds(pid: int) -> float:
 
 def _resident_bytes(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) * 1024
+    # One that has ended and is not yet waited for has a status, but no memory.
+    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 @contextmanager

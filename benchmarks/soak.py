@@ -13,22 +13,21 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 import grpc
+from memory_growth import growth_check, settled_growth
 from mixed_requests import mixed_requests, run_calls, run_cancelled_calls
-from reporting import machine
+from reporting import Check, checks_table, machine
 from sentences import SENTENCES
 from servers import OURS, RunningServer, cores, running
 
 from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
 
-MAX_GROWTH = 1.02
 # Calls end for their callers a moment before the server has put everything away.
 SETTLE_SECONDS = 10.0
 
@@ -42,31 +41,11 @@ METHODS = (
 )
 
 
-def held(server: RunningServer) -> dict[str, float]:
-    """Returns what the server still works on."""
-    names = ("dragoman_running_rows", "dragoman_waiting_requests")
-    return {name: value for name, value in server.metrics().items() if name.startswith(names) and value}
-
-
-def growth(memory: Sequence[tuple[int, int]]) -> float:
-    """Returns how much a straight line through samples of (requests done, bytes) rises from its start to its end, 1 for not at all."""
-    requests, sizes = zip(*memory, strict=True)
-    slope, start = statistics.linear_regression(requests, sizes)
-    return (start + slope * requests[-1]) / (start + slope * requests[0])
-
-
-def ended_calls(server: RunningServer) -> int:
-    """Returns how many calls have ended, as the server counts them."""
-    return round(
-        sum(value for name, value in server.metrics().items() if name.startswith("dragoman_requests_total"))
-    )
-
-
 async def until_settled(server: RunningServer, num_calls: int) -> tuple[dict[str, float], int]:
     """Waits until nothing is held and so many calls have ended, or as long as makes sense; returns what is left of both."""
     end = time.monotonic() + SETTLE_SECONDS
     while True:
-        left, open_calls = held(server), max(0, num_calls - ended_calls(server))
+        left, open_calls = server.held(), max(0, num_calls - server.total("dragoman_requests_total"))
         if (not left and not open_calls) or time.monotonic() > end:
             return left, open_calls
         await asyncio.sleep(0.2)
@@ -75,7 +54,7 @@ async def until_settled(server: RunningServer, num_calls: int) -> tuple[dict[str
 async def soak(
     server: RunningServer, requests: int, cancellations: int, callers: int, seed: int
 ) -> dict[str, object]:
-    memory: list[tuple[int, int]] = []
+    memory: list[tuple[float, float]] = []
 
     def sample(done: int) -> None:
         if done % max(1, requests // 100) == 0:
@@ -103,7 +82,6 @@ async def soak(
         left_after, _ = await until_settled(server, 0)
         answer = await stub.TranslateText(TranslateTextRequest(texts=SENTENCES))
         answered = len(answer.translations) == len(SENTENCES)
-    settled = [(done, size) for done, size in memory if done > requests // 10]
     return {
         "requests": requests,
         "seconds": round(seconds, 1),
@@ -116,7 +94,7 @@ async def soak(
         "answers_afterwards": answered,
         "memory_peak_bytes": max((size for _, size in memory), default=0),
         "memory_after_cancellations_bytes": server.memory_bytes(),
-        "memory_growth": round(growth(settled), 4) if len(settled) > 1 else None,
+        "memory_growth": settled_growth(memory),
         "memory_samples": memory,
     }
 
@@ -153,30 +131,21 @@ def main(
         print(
             f"{machine()}; {server.precision}; {requests} requests in {found['seconds']} s, {found['cancellations']} cancelled calls"
         )
-    growth = found["memory_growth"]
-    verdicts = [
-        ("calls that ended as they should not have", found["wrong_ends"] or 0, not found["wrong_ends"]),
-        ("calls still open", found["open_calls"], found["open_calls"] == 0),
-        ("held after the requests", found["held_after_requests"] or 0, not found["held_after_requests"]),
-        (
-            "held after the cancellations",
-            found["held_after_cancellations"] or 0,
-            not found["held_after_cancellations"],
-        ),
-        ("answers afterwards", found["answers_afterwards"], found["answers_afterwards"]),
-        (
-            f"memory, growth after the first tenth (at most {MAX_GROWTH})",
-            growth,
-            isinstance(growth, float) and growth <= MAX_GROWTH,
-        ),
+    wrong = found["wrong_ends"]
+    left, left_after = found["held_after_requests"], found["held_after_cancellations"]
+    checks = [
+        Check("calls that ended as they should not have", wrong or 0, not wrong),
+        Check("calls still open", found["open_calls"], found["open_calls"] == 0),
+        Check("held after the requests", left or 0, not left),
+        Check("held after the cancellations", left_after or 0, not left_after),
+        Check("answers afterwards", found["answers_afterwards"], bool(found["answers_afterwards"])),
+        growth_check("memory, growth after the first tenth", found["memory_growth"]),
     ]
-    print("| what | measured | |\n| --- | --: | --- |")
-    for what, value, holds in verdicts:
-        print(f"| {what} | {value} | {'holds' if holds else 'MISSED'} |")
+    print(checks_table(checks))
     if json_file is not None:
-        rows = [{"what": what, "value": value, "holds": bool(holds)} for what, value, holds in verdicts]
-        json_file.write_text(json.dumps({**found, "verdicts": rows}, indent=2) + "\n")
-    raise SystemExit(0 if all(holds for *_, holds in verdicts) else 1)
+        document = {**found, "verdicts": [asdict(check) for check in checks]}
+        json_file.write_text(json.dumps(document, indent=2, default=asdict) + "\n")
+    raise SystemExit(0 if all(check.holds for check in checks) else 1)
 
 
 if __name__ == "__main__":
