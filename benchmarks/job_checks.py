@@ -35,15 +35,16 @@ def job_checks(
     # What was under way when the command ended had been translated in vain.
     max_twice = DEFAULT_MAX_PENDING * (len(runs) - 1)
     twice = num_translated - num_lines
-    said = said_lines(runs[1].said)
+    wrong = f"{found.num_wrong:,}, the first: {found.first_wrong}" if found.num_wrong else 0
+    said, really = said_lines(runs[1].said), runs[1].end_lines
     server = settled_growth(
         [(sample.num_lines, sample.server_bytes) for run in runs for sample in run.samples]
     )
     return [
         Check("ends of the runs", ", ".join(ENDED_BY.get(end, str(end)) for end in ends), ends == list(ENDED_BY)),
         Check(f"lines of the output, of {num_lines:,}", f"{found.num_lines:,}", found.num_lines == num_lines),
-        Check("lines that are not what they must be", found.first_wrong or 0, not found.num_wrong),
-        Check("lines that the interrupted run says are done, and that are", f"{said} and {runs[1].end_lines}", said == runs[1].end_lines),
+        Check("lines that are not what they must be", wrong, not found.num_wrong),
+        Check("lines that the interrupted run says are done, and that are", f"{said} and {really}", said == really),
         Check(f"sentences translated in vain (at most {max_twice:,})", twice, 0 <= twice <= max_twice),
         Check("the journal of the finished job is gone", not journal_left, not journal_left),
         Check(f"items of the stream in the engine, at most ({MAX_ITEMS})", in_engine, 0 < in_engine <= MAX_ITEMS),
