@@ -120,6 +120,18 @@ class Engine:
         """Waits for the thread to end after `stop`, but for one that hangs no longer than so many seconds."""
         self._thread.join(timeout=seconds)
 
+    def check_running(self) -> None:
+        """Passes while calls are worked on.
+
+        Raises:
+            InternalError: None will be any more.
+            CallError: It was stopped; the error is the one that it was stopped with.
+        """
+        if self._stopped_by is not None:
+            raise self._stopped_by
+        if self._failed:
+            raise InternalError
+
     async def submit(
         self, call: Call, on_progress: Callable[[SentenceProgress], None] | None = None
     ) -> tuple[Result, ...]:
@@ -159,10 +171,7 @@ class Engine:
 
     def _queue(self, call: Call) -> asyncio.Future[tuple[Result, ...]]:
         with self._changed:
-            if self._stopped_by is not None:
-                raise self._stopped_by
-            if self._failed:
-                raise InternalError
+            self.check_running()
             self._room_came.clear()
             self._wants_room |= call.stream is not None
             self._scheduler.add(call)

@@ -136,6 +136,13 @@ class EngineProcess:
             self._process.join()
         atexit.unregister(self._process.kill)
 
+    def check_running(self) -> None:
+        """Passes while calls are worked on, as ``Engine.check_running`` does."""
+        if self._stopped_by is not None:
+            raise self._stopped_by
+        if self._failed:
+            raise InternalError
+
     async def submit(self, call: Call, on_progress: _Listener | None = None) -> tuple[Result, ...]:
         """Returns a result for each sentence of the call, as ``Engine.submit`` does; cancelling this cancels the call."""
         return await self._send(call, listener=on_progress).results
@@ -159,10 +166,7 @@ class EngineProcess:
     def _send(
         self, call: Call, *, listener: _Listener | None = None, queued: asyncio.Future[None] | None = None
     ) -> _Pending:
-        if self._stopped_by is not None:
-            raise self._stopped_by
-        if self._failed:
-            raise InternalError
+        self.check_running()
         results: asyncio.Future[tuple[Result, ...]] = self._event_loop.create_future()
         self._pending[call.id] = pending = _Pending(call, results, queued, listener)
         results.add_done_callback(lambda _: self._forget(pending))

@@ -220,6 +220,10 @@ def test_an_engine_that_dies_fails_its_calls_and_turns_the_checks_red(own: Serve
     with pytest.raises(grpc.RpcError) as later:
         own.stub.TranslateText(TranslateTextRequest(texts=["a"]), timeout=10)
     assert later.value.code() is grpc.StatusCode.INTERNAL
+    items = [BatchItem(id="1", text="a")]
+    with pytest.raises(grpc.RpcError) as stream:
+        list(own.stub.TranslateBatch(iter([TranslateBatchRequest(items=items)]), timeout=10))
+    assert stream.value.code() is grpc.StatusCode.INTERNAL
     assert own.code("/healthz") == 503
     health = health_pb2_grpc.HealthStub(own.channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING

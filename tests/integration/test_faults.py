@@ -10,8 +10,9 @@ import grpc
 import pytest
 from benchmarks.mixed_requests import mixed_requests, run_calls, run_cancelled_calls
 
-from dragoman.v1 import TranslateTextRequest
+from dragoman.v1 import BatchItem, TranslateBatchRequest, TranslateTextRequest
 from dragoman_model import beams
+from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
 from tests.integration.holdings import engine_of, held, until_nothing_is_held
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
@@ -111,6 +112,29 @@ async def test_a_failed_step_fails_its_batch_and_the_server_goes_on(server: Runn
     assert len((await server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES))).translations) == 5
     await until_nothing_is_held(server)
     assert server.app.health.is_alive
+
+
+async def test_a_stream_ends_with_the_engine_when_more_of_it_comes_and_so_does_a_new_one(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    def message(number: int) -> TranslateBatchRequest:
+        return TranslateBatchRequest(items=[BatchItem(id=str(number), text="He sings!")])
+
+    running = server.stub.TranslateBatch()
+    await running.write(message(0))
+    assert (await running.read()).results[0].translation.text
+    monkeypatch.setattr(RunningBatch, "run", broken)
+    monkeypatch.setattr(RunningBatch, "clear", broken)
+    await running.write(message(1))
+    assert (await running.read()).results[0].error.code == grpc.StatusCode.INTERNAL.value[0]
+    await until(lambda: not server.app.health.is_alive)
+    await running.write(message(2))
+    assert (await refusal(running.read())).code() is grpc.StatusCode.INTERNAL
+    new = server.stub.TranslateBatch(iter([message(3)]))
+    assert (await refusal(new.read())).code() is grpc.StatusCode.INTERNAL
 
 
 async def test_a_deadline_that_the_queue_leaves_no_time_for_is_refused(model: LoadedModel):

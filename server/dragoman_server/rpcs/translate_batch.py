@@ -64,6 +64,7 @@ async def translate_batch(
     asked = validate_translate_batch(first, backend.limits)
     served = backend.select(asked.model)
     check_lengths(served, asked.options)
+    served.engine.check_running()
     with streams[served.name]:
         bulk = _BulkStream(backend, served, asked, context)
         working = asyncio.create_task(bulk.work(first, requests))
@@ -142,6 +143,7 @@ class _BulkStream:
         del first
         async for message in others:
             validate_later_batch(message)
+            self._served.engine.check_running()  # or a million texts would fail one by one
             await self._take_all(message)
 
     async def _take_all(self, message: TranslateBatchRequest) -> None:
