@@ -36,6 +36,10 @@ END_SECONDS = 1.0
 """How long a server that has answered everything may take to end the call itself: its log and its metrics then call it
 a success."""
 
+HELD_UP_SECONDS = 0.25
+"""A timer that goes off so late was held up with the whole process, as by Ctrl-Z. The answers that came meanwhile have not been
+looked at, so that it says nothing of the server."""
+
 RETRYABLE = (UnavailableError, OverloadedError)
 """After these a text may be sent again: nobody else is to blame, and what a call does changes nothing."""
 

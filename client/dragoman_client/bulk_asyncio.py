@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 
-from dragoman_client.bulk import END_SECONDS, Bulk, Outage, prefixes_end_early_error
+from dragoman_client.bulk import END_SECONDS, HELD_UP_SECONDS, Bulk, Outage, prefixes_end_early_error
 from dragoman_client.bulk_connection import Arrival, BulkCalls, Connection
 from dragoman_client.errors import DragomanError, too_late_error
 from dragoman_client.results import BatchResult
@@ -128,23 +128,39 @@ class _Job:
         if self._input_ended:
             connection.end()
         try:
-            async with asyncio.timeout(None) as self._limit:
-                self._connection = connection
-                self._restart_clock(connection)
-                while True:
-                    try:
-                        if not connection.feed(await arrivals.get(), self._bulk):
-                            return
-                    finally:
-                        self.changed.set()
-                    self._outage.answer()
-                    self._restart_clock(connection)
+            self._connection = connection
+            while not await self._listen(connection, arrivals):
+                pass
         except TimeoutError:
             if self._bulk.num_unanswered:
                 raise too_late_error(connection.call) from None
         finally:
             self._connection = None
             connection.close()
+
+    async def _listen(self, connection: Connection, arrivals: asyncio.Queue[Arrival]) -> bool:
+        """Takes answers until the call ends; says whether it has, or the clock was held up and must be started anew.
+
+        Raises:
+            TimeoutError: The server was silent for too long.
+            DragomanError: The call has failed.
+        """
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                self._restart_clock(connection)
+                while True:
+                    try:
+                        if not connection.feed(await arrivals.get(), self._bulk):
+                            return True
+                    finally:
+                        self.changed.set()
+                    self._outage.answer()
+                    self._restart_clock(connection)
+        except TimeoutError:
+            due = self._limit.when()
+            if due is None or asyncio.get_running_loop().time() - due < HELD_UP_SECONDS:
+                raise
+            return False
 
     def _restart_clock(self, connection: Connection) -> None:
         """Gives the server its time once more: to answer what it owes, or to end the call when all is answered."""

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from dragoman_client.bulk import END_SECONDS, Bulk, Outage
+from dragoman_client.bulk import END_SECONDS, HELD_UP_SECONDS, Bulk, Outage
 from dragoman_client.bulk_connection import Arrival, BulkCalls, Connection
 from dragoman_client.errors import DragomanError, too_late_error
 from dragoman_client.results import BatchResult
@@ -101,10 +101,8 @@ class _Link:
                 self._connect()
             while self._connection is not None:
                 try:
-                    arrival = self._arrivals.get(wait, self._connection.call.timeout or threading.TIMEOUT_MAX)
+                    arrival = self._next_arrival(self._connection, wait=wait)
                 except Empty:
-                    if wait:
-                        raise too_late_error(self._connection.call) from None
                     return
                 wait = False
                 if self._connection.feed(arrival, self._bulk):
@@ -119,6 +117,24 @@ class _Link:
                 time.sleep(self._outage.delay(error, time.monotonic()))
             except DragomanError as final:
                 self.failure = final
+
+    def _next_arrival(self, connection: Connection, *, wait: bool) -> Arrival:
+        """Returns what has arrived first; with ``wait``, what arrives next.
+
+        Raises:
+            Empty: Nothing has.
+            DeadlineExceededError: The server was silent for too long.
+        """
+        if not wait:
+            return self._arrivals.get_nowait()
+        timeout = connection.call.timeout or threading.TIMEOUT_MAX
+        while True:
+            due = time.monotonic() + timeout
+            try:
+                return self._arrivals.get(timeout=timeout)
+            except Empty:
+                if time.monotonic() - due < HELD_UP_SECONDS:
+                    raise too_late_error(connection.call) from None
 
     def close(self) -> None:
         """Ends the call; the server may end it itself where it has answered everything."""

@@ -1,8 +1,11 @@
 """What becomes of a bulk translation when the server, the connection or an answer fails."""
 
 import asyncio
+import itertools
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -140,6 +143,64 @@ def test_silent_server_is_given_up_when_the_timeout_has_passed(run: Run, server:
     with pytest.raises(DeadlineExceededError, match=r"within 0\.1 seconds"):
         run(["a"], timeout=0.1)
     released.set()
+
+
+@pytest.fixture
+def hold_answer(server: ScriptedServer) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """What the server was asked, and what lets it answer."""
+    asked, released = threading.Event(), threading.Event()
+
+    def answer(request: v1.TranslateBatchRequest) -> Iterator[v1.TranslateBatchResponse]:
+        asked.set()
+        assert released.wait(10)
+        (item,) = request.items
+        translation = v1.Translation(text=f"<{item.text}>")
+        yield v1.TranslateBatchResponse(results=[v1.BatchResult(id=item.id, translation=translation)])
+
+    server.script.batch = answer
+    yield asked, released
+    released.set()
+
+
+async def test_process_that_was_held_up_gives_the_server_its_time_once_more(
+    server: ScriptedServer,
+    hold_answer: tuple[threading.Event, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, released = hold_answer
+    loop = asyncio.get_running_loop()
+    real = loop.time
+    async with AsyncTranslator(server.address, timeout=60) as translator:
+        results = translator.translate_batch(["a"])
+        result = asyncio.ensure_future(anext(results))
+        await asyncio.to_thread(asked.wait, 10)
+        monkeypatch.setattr(loop, "time", lambda: real() + 1000)  # as after Ctrl-Z and a long pause
+        for _ in range(5):  # every timer that was running has gone off
+            await asyncio.sleep(0)
+        released.set()
+
+        assert (await result).unwrap().text == "<a>"
+        await results.aclose()
+
+
+def test_blocking_process_that_was_held_up_gives_the_server_its_time_once_more(
+    server: ScriptedServer,
+    hold_answer: tuple[threading.Event, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, released = hold_answer
+    readings = itertools.count(step=1000)
+
+    def monotonic() -> float:
+        reading = next(readings)
+        if reading:  # of the clock after a wait in vain
+            released.set()
+        return float(reading)
+
+    clock = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)
+    monkeypatch.setattr("dragoman_client.bulk_blocking.time", clock)
+    assert [result.unwrap().text for result in run_blocking(server, ["a"], timeout=0.05)] == ["<a>"]
+    assert next(readings) > 1000
 
 
 async def test_waiting_for_the_input_counts_as_no_timeout(
