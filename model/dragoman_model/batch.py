@@ -39,10 +39,6 @@ from dragoman_model.transformer import AttentionRecord, Transformer
 _Kind = tuple[bool, int, int]
 
 
-# Memory that caches without sentences keep for the next, beside that of the last one used.
-SPARE_BYTES = 2**26
-
-
 class RunningBatch:
     """The sentences being decoded now, and their caches."""
 
@@ -51,7 +47,7 @@ class RunningBatch:
         self._model = inference_model(transformer)
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
-        self._spare_caches: dict[int, DecoderCache] = {}  # by width, empty, last used last
+        self._spare_caches: dict[_Kind, DecoderCache] = {}  # empty, last used last
         self._logits: Tensor | None = None  # of the last step, whose memory the next takes
 
     @property
@@ -124,7 +120,7 @@ class RunningBatch:
         if not searches:
             return
         if kind not in self._groups:
-            cache = self._spare_caches.pop(width, None) or self._model.empty_cache(width)
+            cache = self._spare_caches.pop(kind, None) or self._model.empty_cache(width)
             self._groups[kind] = (BeamGroup if has_beams else RowGroup)(self._model, cache)
         self._groups[kind].admit(encoded, rows, searches)
 
@@ -150,15 +146,13 @@ class RunningBatch:
 
     def _drop_empty_groups(self) -> None:
         for kind in [kind for kind, group in self._groups.items() if not group.searches]:
-            # The next sentences of this width find the memory there; of many widths only the last used keep theirs.
-            cache, width = self._groups.pop(kind).cache, kind[1]
+            # The next sentences of this kind find the memory there; of many kinds only the last used keep theirs.
             spare_bytes = 0
-            self._spare_caches.pop(width, None)
             for other, spare in reversed(list(self._spare_caches.items())):
                 spare_bytes += spare.size_bytes
-                if spare_bytes > SPARE_BYTES:
+                if spare_bytes > self._model.spare_bytes:
                     del self._spare_caches[other]
-            self._spare_caches[width] = cache
+            self._spare_caches[kind] = self._groups.pop(kind).cache
 
     def _attend_all(
         self, attends: SequenceOf[ForcedDecode], failed: list[FailedSentence]

@@ -9,6 +9,7 @@ width, L layers. Columns are steps or source positions.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -56,8 +57,11 @@ class KeyValueCache:
         self._buffer = torch.zeros(
             (num_layers, 2, 0, num_heads, block, head_width), device=device, dtype=dtype
         )
-        # In float32 at least, as the scores are, however small the weights: 0 where a row has a column, −∞ elsewhere.
+        # In float32 at least, as the scores are, however small the weights: 0 where a row has a column, elsewhere the least number.
+        # That hides a column as −∞ would, but leaves numbers to a row that has none, which fills up a `static_step`.
         self._mask = torch.empty((0, block), device=device, dtype=torch.promote_types(dtype, torch.float32))
+        self._masked = torch.finfo(self._mask.dtype).min
+        self._kept_bytes: int | None = None  # None is KEPT_BYTES
         self._views: tuple[list[tuple[Tensor, Tensor]], Tensor] | None = None
         self._num_columns = block
 
@@ -81,8 +85,33 @@ class KeyValueCache:
         return self._current_views()[0][index]
 
     def mask(self) -> Tensor:
-        """Returns what is added to the scores of each row, 0 or −∞, (R, 1, 1, C); a view."""
+        """Returns what is added to the scores of each row, 0 or the least number, (R, 1, 1, C); a view."""
         return self._current_views()[1]
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Rows and columns that there is memory for."""
+        rows, columns = self._mask.shape
+        return rows, columns
+
+    def reserve(self, rows: int, columns: int, kept_bytes: int) -> None:
+        """Makes room ahead and keeps it up to a size, for whoever needs the memory to stay in its place."""
+        self._kept_bytes = kept_bytes
+        rows_there, columns_there = self.room
+        self._resize(max(rows, rows_there), max(self._columns_for(columns), columns_there))
+
+    def fixed(self, rows: int, columns: int) -> KeyValueCache:
+        """Returns the first rows and columns of the memory as it is now, as a cache whose shape doesn't change.
+
+        It sees what is written through either, until this one moves to other memory (`shares_memory`).
+        """
+        fixed = copy.copy(self)
+        fixed.lengths, fixed._num_columns, fixed._views = [0] * rows, columns, None
+        return fixed
+
+    def shares_memory(self, other: KeyValueCache) -> bool:
+        """Returns whether both are in the same memory."""
+        return self._buffer is other._buffer
 
     def memory(self) -> tuple[int, int, int, int]:
         """Returns the address of the keys and values, (L, 2, rows, H, columns, K), a layer's bytes, and rows and columns there."""
@@ -94,7 +123,7 @@ class KeyValueCache:
         first = self.num_rows
         self.lengths += [0] * count
         self.make_room(columns)
-        self._mask[first : self.num_rows] = -torch.inf
+        self._mask[first : self.num_rows] = self._masked
         self._views = None
 
     def make_room(self, columns: int) -> None:
@@ -148,7 +177,8 @@ class KeyValueCache:
         if isinstance(places, int):
             self._mask[: self.num_rows, places] = 0.0
         else:
-            self._mask[places] = 0.0
+            # By a number and not a tensor, which would have to be copied to the device.
+            self._mask[: self.num_rows].scatter_(1, places[1][:, None], 0.0)
 
     def append(self, other: KeyValueCache) -> None:
         """Takes the rows of ``other`` behind its own."""
@@ -186,7 +216,8 @@ class KeyValueCache:
         rows_there, columns_there = self._mask.shape
         rows_left = rows_there if rows_there < 4 * self.num_rows else 2 * self.num_rows
         columns_left = columns_there if columns_there < 4 * self._num_columns else 2 * self._num_columns
-        if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > KEPT_BYTES:
+        kept_bytes = KEPT_BYTES if self._kept_bytes is None else self._kept_bytes
+        if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > kept_bytes:
             self._resize(rows_left, columns_left)
         self._views = None
 
@@ -202,7 +233,7 @@ class KeyValueCache:
     def _resize(self, rows: int, columns: int) -> None:
         num_layers, _, old_rows, num_heads, old_columns, head_width = self._buffer.shape
         buffer = self._new_buffer((num_layers, 2, rows, num_heads, columns, head_width))
-        mask = self._mask.new_full((rows, columns), -torch.inf)
+        mask = self._mask.new_full((rows, columns), self._masked)
         # What is used and no more: the rest has never been touched, and costs nothing as long as it isn't.
         kept_rows = min(rows, old_rows, self.num_rows)
         kept_columns = min(columns, old_columns, self._columns_for(max(self.lengths, default=0)))

@@ -44,7 +44,13 @@ class EncodedSources(NamedTuple):
 
 
 class InferenceModel:
-    """Encodes sources and takes decoder steps, with a `Transformer`'s weights as they are when it is made."""
+    """Encodes sources and takes decoder steps, with a `Transformer`'s weights as they are when it is made.
+
+    Attributes:
+        spare_bytes: Memory that caches without sentences may keep for the next, beside that of the last one used.
+    """
+
+    spare_bytes = 2**26
 
     def __init__(self, transformer: Transformer) -> None:
         config = transformer.config
@@ -83,7 +89,7 @@ class InferenceModel:
 
     @property
     def kernels(self) -> str:
-        """What computes: "PyTorch", or "int8" and the instructions that our own kernels use."""
+        """What computes: "PyTorch", also with CUDA graphs, or "int8" and the instructions that our own kernels use."""
         return "PyTorch"
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
@@ -195,26 +201,57 @@ class InferenceModel:
             CacheFullError: A row has taken the model's ``max_target_length`` steps.
         """
         places = [cache.begin_step() for cache in caches]
-        sizes = [cache.num_rows for cache in caches]
         positions = _joined([self._positions_of(cache.rows.lengths) for cache in caches])
+        turns = offsets = None
+        if self._is_rotary or self._is_relative:
+            steps = [torch.tensor(cache.rows.lengths, device=self.device) for cache in caches]
+            if self._is_rotary:
+                turns = self._turns_at(_joined(steps))
+            else:
+                offsets = [
+                    self._offsets_from(of_cache, cache.rows)
+                    for of_cache, cache in zip(steps, caches, strict=True)
+                ]
+        logits = self._decode(token_ids, positions, caches, places, turns, offsets)
+        for cache in caches:
+            cache.end_step()
+        return logits
+
+    def _decode(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        caches: Sequence[DecoderCache],
+        places: Sequence[tuple[Tensor, Tensor] | int],
+        turns: tuple[Tensor, Tensor] | None,
+        offsets: Sequence[Tensor] | None,
+    ) -> Tensor:
+        """Returns the logits of each row's next token, (R, V): what of a step the device computes.
+
+        Args:
+            token_ids: The token each row reads, (R,).
+            positions: Of those tokens, (R, D).
+            caches: As in `step`.
+            places: Where each cache's new columns go.
+            turns: With rotary positions, from `_turns_at`, of all rows.
+            offsets: With relative positions, from `_offsets_from`, of each cache.
+        """
+        sizes = [cache.num_rows for cache in caches]
         x = self._embed(self._target_embedding, token_ids, positions)  # (R, D)
         d_model = x.size(1)
-        turns = self._turns_of(caches) if self._is_rotary else None
-        offsets = [self._offsets_of(cache.rows) if self._is_relative else None for cache in caches]
         for index, layer in enumerate(self._decoder):
             projected = layer.queries_keys_values(self._before(layer.self_norm, x))  # (R, 3 D)
             if turns:
                 projected = self._turned(projected, turns)
             heads = []
-            parts = _parted(projected, sizes)
-            for cache, place, offset, part in zip(caches, places, offsets, parts, strict=True):
+            for number, (cache, part) in enumerate(zip(caches, _parted(projected, sizes), strict=True)):
                 keys_values = part[:, d_model:].unflatten(1, (2, self._num_heads, self._head_width))
-                cache.rows.write(index, place, keys_values)
+                cache.rows.write(index, places[number], keys_values)
                 queries = part[:, :d_model].reshape(-1, 1, self._head_width)  # (R × H, 1, K)
                 added = None
-                if layer.relative and offset is not None:
+                if layer.relative and offsets:
                     by_head = queries.view(-1, self._num_heads, 1, self._head_width)
-                    added = layer.relative.scores(by_head, offset)  # (R, H, 1, C)
+                    added = layer.relative.scores(by_head, offsets[number])  # (R, H, 1, C)
                 gathered = self._attend(queries, cache.rows, index, added_scores=added)
                 heads.append(gathered.view(-1, d_model))
             x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
@@ -225,8 +262,6 @@ class InferenceModel:
             ]
             x = self._after(layer.cross_norm, x + layer.cross_out(_joined(heads)))
             x = self._feed_forward(x, layer.feed_forward)
-        for cache in caches:
-            cache.end_step()
         return self._project(self._decoder_norm(x) if self._decoder_norm else x)
 
     def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,11 +307,8 @@ class InferenceModel:
     def _feed_forward(self, x: Tensor, block: FeedForwardMaps) -> Tensor:
         return self._after(block.norm, x + block.outer(block.inner(self._before(block.norm, x))))
 
-    def _turns_of(self, caches: Sequence[DecoderCache]) -> tuple[Tensor, Tensor]:
-        """Returns by what each row's query and key turn at its step, as `rotation` does."""
-        steps = torch.tensor(
-            [length for cache in caches for length in cache.rows.lengths], device=self.device
-        )
+    def _turns_at(self, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns by what each row's query and key turn at its step, (R,), as `rotation` does."""
         return rotation(steps, self._head_width, self._dtype)
 
     def _turned(self, projected: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
@@ -285,10 +317,9 @@ class InferenceModel:
         turned = rotate(heads[:, : 2 * self._num_heads], turns[0][:, None], turns[1][:, None])
         return torch.cat((turned, heads[:, 2 * self._num_heads :]), dim=1).flatten(1)
 
-    def _offsets_of(self, cache: KeyValueCache) -> Tensor:
-        """Returns how far each column stands from what a row writes next, (R, 1, 1, C)."""
-        columns = torch.arange(cache.num_columns, device=self.device)
-        return columns - torch.tensor(cache.lengths, device=self.device)[:, None, None, None]
+    def _offsets_from(self, steps: Tensor, cache: KeyValueCache) -> Tensor:
+        """Returns how far each column stands from what a row writes next at its step, (R,), as (R, 1, 1, C)."""
+        return torch.arange(cache.num_columns, device=self.device) - steps[:, None, None, None]
 
     def _attend_within(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dragoman_model.checkpoint import LoadedModel
@@ -20,22 +20,28 @@ _MAX_NAME_LENGTH = 64
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model, the engine that runs it, the metrics that watch it, and what computes it.
+    """A model, the engine that runs it, and the metrics that watch it.
 
     Attributes:
+        read_kernels: Tells what computes it now, which may change while it serves.
         attention_sample_share: Share of the texts whose translation's attention is looked at for the metrics, 0 to 1.
     """
 
     model: LoadedModel
     engine: Engine | EngineProcess
     metrics: ModelMetrics
-    kernels: str = ""
+    read_kernels: Callable[[], str] = str
     attention_sample_share: float = 0.0
 
     @property
     def name(self) -> str:
         """The name that callers know it by."""
         return self.model.name
+
+    @property
+    def kernels(self) -> str:
+        """What computes it."""
+        return self.read_kernels()
 
     def translates(self, choice: ModelChoice) -> bool:
         """Whether one of its language pairs is what the caller asks for."""

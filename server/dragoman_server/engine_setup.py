@@ -115,7 +115,11 @@ def set_up_engine(
     else:
         engine = new_engine(model_metrics, on_failure)
     return ServedModel(
-        model, engine, model_metrics, batch.kernels, attention_sample_share=config.attention_sample_share
+        model,
+        engine,
+        model_metrics,
+        lambda: batch.kernels,
+        attention_sample_share=config.attention_sample_share,
     )
 
 

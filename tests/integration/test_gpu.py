@@ -37,6 +37,7 @@ async def test_a_gpu_translates_as_the_cpu_does(tmp_path_factory: pytest.TempPat
         assert server.value("dragoman_device_memory_bytes", kind="allocated") > 0
         (model,) = (await server.stub.ListModels(ListModelsRequest())).models
         assert model.device == "cuda:0"
+        assert model.kernels == "PyTorch, CUDA graphs"
 
 
 @pytest.mark.parametrize(("asked", "in_force"), [("auto", "bfloat16"), ("float16", "float16")])

@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
-from dragoman_model import batch as batch_module
 from dragoman_model.batch import RunningBatch, pad_ids
 from dragoman_model.errors import CacheFullError
+from dragoman_model.inference import InferenceModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, ForcedDecode, Plan, Sequence
 from tests.model.made_up import made_up_pairs
@@ -353,12 +353,12 @@ def test_memory_of_widths_used_before_is_kept_up_to_a_limit(batch, sources, monk
     batch.run(Plan())
     spare = next(iter(batch._spare_caches.values()))
     run(2)
-    assert list(batch._spare_caches) == [1, 2]
+    assert [cache.width for cache in batch._spare_caches.values()] == [1, 2]
     run(1)
-    assert batch._spare_caches[1] is spare  # used again
-    monkeypatch.setattr(batch_module, "SPARE_BYTES", 0)
+    assert list(batch._spare_caches.values())[1] is spare  # used again
+    monkeypatch.setattr(InferenceModel, "spare_bytes", 0)
     run(3)
-    assert list(batch._spare_caches) == [3]
+    assert [cache.width for cache in batch._spare_caches.values()] == [3]
 
 
 def test_ids_are_padded_at_the_end():

@@ -172,6 +172,31 @@ def test_the_room_of_many_rows_is_given_back(monkeypatch):
     assert cache.rows._buffer.numel() <= room
 
 
+def test_room_that_is_reserved_stays_where_it_is_up_to_its_size(monkeypatch):
+    monkeypatch.setattr(cache_module, "KEPT_BYTES", 0)
+    cache = make_cache(lengths=(3,) * 40)
+    size = cache.rows.size_bytes
+    for kept_bytes in (size * 4, 0):
+        cache.rows.reserve(80, 17, kept_bytes)
+        assert cache.rows.room == (80, 2 * COLUMN_BLOCK)
+        before = cache.rows.fixed(80, COLUMN_BLOCK)
+        take_step(cache, 1)
+        cache.select([0])
+        assert cache.rows.shares_memory(before) == (kept_bytes > 0)
+
+
+def test_what_is_written_is_seen_in_the_fixed_part_of_the_same_memory():
+    cache = make_cache(lengths=(4, 2))
+    fixed = cache.rows.fixed(1, COLUMN_BLOCK)
+    take_step(cache, 1)
+    take_step(cache, 2)
+    assert fixed.mask().shape == (1, 1, 1, COLUMN_BLOCK)
+    assert keys_of(fixed)[0, :, :2, 0].tolist() == [[100, 200]] * H
+    fixed.write(0, 5, torch.full((1, 2, H, K), 7.0))
+    assert (keys_of(cache.rows)[0, :, 5] == 7).all()
+    assert cache.rows.lengths == [2, 2]
+
+
 def test_rows_can_be_selected_more_than_once():
     cache = make_cache()
     take_step(cache, 1)

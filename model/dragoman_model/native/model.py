@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -15,11 +16,13 @@ from torch import Tensor, nn
 from dragoman_model.attention import MultiHeadAttention
 from dragoman_model.cache import DecoderCache
 from dragoman_model.constraints import FREE, Constraint
+from dragoman_model.cuda_graphs import CudaRecorder
 from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from dragoman_model.native.cache import NativeCache, SharedColumns
 from dragoman_model.native.values import Pointer, long, longs, pointer
 from dragoman_model.quantization import Int8Linear
+from dragoman_model.static_step import StaticModel
 from dragoman_model.transformer import Transformer
 
 _log = logging.getLogger(__name__)
@@ -81,7 +84,12 @@ def is_supported(transformer: Transformer) -> bool:
 
 
 def inference_model(transformer: Transformer) -> InferenceModel:
-    """Returns the fastest form of a model: through the kernels where it is quantised and they can be had."""
+    """Returns the fastest form of a model: through the kernels where it is quantised and they can be had.
+
+    On a GPU through CUDA graphs; ``DRAGOMAN_KERNELS=none`` does without either.
+    """
+    if transformer.device.type == "cuda" and os.environ.get("DRAGOMAN_KERNELS") != "none":
+        return StaticModel(transformer, CudaRecorder(transformer.device))
     kernels = transformer.native_kernels
     if kernels is not None and is_supported(transformer):
         if is_exact(kernels):
