@@ -110,8 +110,6 @@ class Decode:
         is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
         attention_heads: (layer, head) pairs whose mean cross-attention over the finished translation is wanted, too; empty is
             off.
-        needs_attention: Its caller waits for that; without it the translation fails, too. False is for the metrics, which need
-            the mean of every head alone.
     """
 
     source_ids: tuple[int, ...]
@@ -121,7 +119,6 @@ class Decode:
     numbers: SourceNumbers | None = None
     is_given: bool = False
     attention_heads: tuple[tuple[int, int], ...] = ()
-    needs_attention: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +153,7 @@ class Call:
         stream: Names the bulk stream that this call is an item of; the items of one take turns as one caller. None is a
             call by itself.
         reports_progress: What is sure of its translations is said while they are written.
+        is_sample: It is attention of what was answered before, for the metrics alone, in which it doesn't count itself.
         id: Unique in this process, among calls and streams.
     """
 
@@ -165,4 +163,5 @@ class Call:
     request_id: str = ""
     stream: int | None = None
     reports_progress: bool = False
+    is_sample: bool = False
     id: int = field(default_factory=new_id)

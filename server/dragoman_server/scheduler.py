@@ -274,7 +274,8 @@ class Scheduler:
         if isinstance(finished, FinishedSentence):
             self._finish(sentence, replace(finished, attention=attention))
         else:
-            self._metrics.count_sentences("attention")
+            if not sentence.state.call.is_sample:
+                self._metrics.count_sentences("attention")
             self._finish(sentence, attention)
 
     def _enter(self, sentence: Sentence, group: dict[int, Sentence]) -> int:
@@ -283,8 +284,8 @@ class Scheduler:
         group[sentence_id] = sentence
         sentence.state.running.add(sentence_id)
         sentence.state.has_started = True
-        if sentence.state.results[sentence.index] is not None:  # counted when it was translated
-            return sentence_id
+        if sentence.state.results[sentence.index] is not None or sentence.state.call.is_sample:
+            return sentence_id  # counted when it was translated
         if sentence.state.call.stream is None:  # a stream's items wait on purpose
             self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
         self._metrics.source_tokens.inc(len(sentence.work.source_ids))
@@ -310,7 +311,7 @@ class Scheduler:
             self._outcomes.append(Outcome(state.call, results))
 
     def _fail(self, failed: FailedSentence) -> None:
-        """Ends the one call whose sentence raised an error, unless that had been translated and nobody waits for more."""
+        """Ends the one call whose sentence raised an error."""
         sentence = self._leave(failed.id) or self._attending.pop(failed.id, None)
         if sentence is None or sentence.state.call.id not in self._calls:
             return
@@ -321,11 +322,7 @@ class Scheduler:
             request_id=sentence.state.call.request_id,
             **describe_exception(failed.error),
         )
-        finished = sentence.state.results[sentence.index]
-        if isinstance(sentence.work, Decode) and not sentence.work.needs_attention and finished is not None:
-            self._finish(sentence, finished)
-        else:
-            self._drop(sentence.state, "error", InternalError())
+        self._drop(sentence.state, "error", InternalError())
 
     def _end_overdue(self, now: float) -> None:
         for call_id in self._deadlines.pop_passed(now):
@@ -357,7 +354,7 @@ class Scheduler:
                 self._abandoned.add(sentence_id)
             self._attending.pop(sentence_id, None)
         self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
-        if reason is not None:
+        if reason is not None and not state.call.is_sample:
             self._metrics.count_sentences(reason, state.results.count(None))
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))

@@ -109,11 +109,14 @@ def attend_of(sentence: Sentence) -> Attend:
     if isinstance(work, Attend):
         return work
     assert isinstance(finished, FinishedSentence)
-    best, end_of_sentence = finished.best, work.source_ids[-1]
+    return attend_to(work.source_ids, finished, heads=work.attention_heads)
+
+
+def attend_to(
+    source_ids: tuple[int, ...], finished: FinishedSentence, *, heads: tuple[tuple[int, int], ...] = ()
+) -> Attend:
+    """Returns the attention between a sentence and its translation, of every head or the mean of some."""
+    best, end_of_sentence = finished.best, source_ids[-1]
     # So that there is a row in which the last word was read, even where the limit cut the translation.
     ending = () if best.finish_reason is FinishReason.EOS else (end_of_sentence,)
-    return Attend(
-        source_ids=work.source_ids,
-        target_ids=(*best.token_ids, *ending),
-        heads=work.attention_heads if work.needs_attention else (),  # what heads say of tokens takes longer
-    )
+    return Attend(source_ids=source_ids, target_ids=(*best.token_ids, *ending), heads=heads)

@@ -21,6 +21,7 @@ from dragoman.v1 import (
 )
 from dragoman_server.catalogue import Catalogue
 from dragoman_server.limits import CallLimits
+from dragoman_server.rpcs.attention_sample import AttentionSample
 from dragoman_server.rpcs.concurrency import ConcurrentCalls
 from dragoman_server.rpcs.dump_attention import dump_attention
 from dragoman_server.rpcs.list_models import list_models
@@ -41,6 +42,7 @@ class TranslationService(TranslationServiceServicer):
 
     def __init__(self, catalogue: Catalogue, limits: CallLimits) -> None:
         self._backend = Backend(catalogue, limits)
+        self._samples = {served.name: AttentionSample(served) for served in catalogue.models}
 
         def of_each_model(method: str, limit: int, setting: str) -> dict[str, ConcurrentCalls]:
             return {served.name: ConcurrentCalls(method, limit, setting) for served in catalogue.models}
@@ -58,19 +60,19 @@ class TranslationService(TranslationServiceServicer):
         self, request: TranslateTextRequest, context: Context
     ) -> TranslateTextResponse:
         """Translates the request's texts; the whole call succeeds or fails."""
-        return await translate_text(self._backend, request, context)
+        return await translate_text(self._backend, self._samples, request, context)
 
     def StreamTranslateText(  # noqa: N802 (as the contract spells it)
         self, request: StreamTranslateTextRequest, context: Context
     ) -> AsyncIterator[StreamTranslateTextResponse]:
         """Yields what is sure of a text's translation as soon as it is, and last the whole translation."""
-        return stream_translate_text(self._backend, request, context)
+        return stream_translate_text(self._backend, self._samples, request, context)
 
     def TranslateBatch(  # noqa: N802 (as the contract spells it)
         self, request_iterator: AsyncIterator[TranslateBatchRequest], context: Context
     ) -> AsyncIterator[TranslateBatchResponse]:
         """Yields the results of any number of texts as they finish, each with a result or an error of its own."""
-        return translate_batch(self._backend, self._bulk_streams, request_iterator, context)
+        return translate_batch(self._backend, self._samples, self._bulk_streams, request_iterator, context)
 
     async def ScoreText(  # noqa: N802 (as the contract spells it)
         self, request: ScoreTextRequest, context: Context

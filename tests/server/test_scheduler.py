@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from dragoman_model.plan import FinishReason
@@ -254,12 +252,18 @@ def test_the_attention_of_a_cut_translation_has_a_row_that_read_its_last_word():
     assert forced.target_ids == (10, 11, 12, 13, EOS)
 
 
-def test_attention_for_the_metrics_is_of_no_chosen_heads():
+@pytest.mark.parametrize("failure", [None, RuntimeError("out of memory")])
+def test_attention_sampled_for_the_metrics_is_not_counted_in_them(failure: Exception | None):
     stage = Stage()
-    work = dataclasses.replace(looked_back_at(3), needs_attention=False)
-    stage.scheduler.add(Call(work=(work,), arrived=stage.clock.now))
-    (forced,) = [forced for plan in stage.run_until_idle() for forced in plan.attend]
-    assert forced.heads == ()
+    stage.batch.attention_failure = failure
+    attend = Attend(source_ids=(10, EOS), target_ids=(EOS,))
+    stage.scheduler.add(Call(work=(attend,), arrived=stage.clock.now, is_sample=True))
+    stage.run_until_idle()
+    (outcome,) = stage.scheduler.take_outcomes()
+    assert (outcome.error is None) == (failure is None)
+    for reason in ("attention", "error"):
+        assert stage.value("sentences_total", finish_reason=reason) == 0
+    assert stage.value("source_tokens_total") == stage.value("queue_wait_seconds_count") == 0
 
 
 def test_a_translation_let_in_with_its_attention_is_never_refused_it():
@@ -288,21 +292,15 @@ def test_a_call_cancelled_while_it_waits_for_attention_is_forgotten():
     assert stage.value("sentences_total", finish_reason="cancelled") == 0
 
 
-@pytest.mark.parametrize("needs_attention", [False, True])
-def test_attention_that_fails_takes_only_a_translation_along_that_needs_it(needs_attention: bool):
+def test_attention_that_fails_takes_its_call_along():
     stage = Stage()
     stage.batch.attention_failure = RuntimeError("out of memory")
-    work = dataclasses.replace(looked_back_at(3), needs_attention=needs_attention)
-    stage.scheduler.add(Call(work=(work, decode(5)), arrived=stage.clock.now))
+    stage.scheduler.add(Call(work=(looked_back_at(3), decode(5)), arrived=stage.clock.now))
 
     stage.run_until_idle()
 
     (outcome,) = stage.scheduler.take_outcomes()
-    if needs_attention:
-        assert isinstance(outcome.error, InternalError)
-    else:
-        assert [len(result.best.token_ids) for result in outcome.results] == [3, 5]
-        assert [result.attention for result in outcome.results] == [None, None]
+    assert isinstance(outcome.error, InternalError)
     assert not stage.scheduler.has_work
 
 

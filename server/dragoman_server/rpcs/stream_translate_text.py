@@ -18,6 +18,7 @@ from dragoman_model.streaming import GrowingText
 from dragoman_model.translator import PreparedText
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.request import Call
+from dragoman_server.rpcs.attention_sample import AttentionSample
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
@@ -35,7 +36,10 @@ from dragoman_server.validation import validate_stream_translate_text
 
 
 async def stream_translate_text(
-    backend: Backend, request: StreamTranslateTextRequest, context: Context
+    backend: Backend,
+    samples: dict[str, AttentionSample],
+    request: StreamTranslateTextRequest,
+    context: Context,
 ) -> AsyncIterator[StreamTranslateTextResponse]:
     """Yields what is sure of the translation as soon as it is, and last the whole translation."""
     backend.record(request.model, 1)
@@ -64,6 +68,8 @@ async def stream_translate_text(
         lambda: assemble_text(served, prepared, decoding.results, options, asked.output),
     )
     assert num_sent == len(translation.text)
+    if not asked.output.include_alignments:  # else it has been looked at
+        samples[served.name].offer(prepared, decoding.results)
     result = TranslateTextResponse(
         translations=[translation], model=served.name, model_digest=served.model.digest
     )

@@ -18,6 +18,7 @@ from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import CallError, DeadlineError, DrainingError, InternalError
 from dragoman_server.logs import current_call, describe_exception, log_event
 from dragoman_server.request import BulkRequest, new_id
+from dragoman_server.rpcs.attention_sample import AttentionSample
 from dragoman_server.rpcs.concurrency import ConcurrentCalls
 from dragoman_server.rpcs.work import (
     Backend,
@@ -52,6 +53,7 @@ _MAX_RESPONSE_BYTES = 1 << 20
 
 async def translate_batch(
     backend: Backend,
+    samples: dict[str, AttentionSample],
     streams: dict[str, ConcurrentCalls],
     requests: AsyncIterator[TranslateBatchRequest],
     context: Context,
@@ -66,7 +68,7 @@ async def translate_batch(
     check_lengths(served, asked.options)
     served.engine.check_running()
     with streams[served.name]:
-        bulk = _BulkStream(backend, served, asked, context)
+        bulk = _BulkStream(backend, served, samples[served.name], asked, context)
         working = asyncio.create_task(bulk.work(first, requests))
         del first  # or its items would stay in memory to the end
         try:
@@ -79,9 +81,17 @@ async def translate_batch(
 class _BulkStream:
     """One call, from its first message to its last result."""
 
-    def __init__(self, backend: Backend, served: ServedModel, asked: BulkRequest, context: Context) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        served: ServedModel,
+        sample: AttentionSample,
+        asked: BulkRequest,
+        context: Context,
+    ) -> None:
         self._backend = backend
         self._served = served
+        self._sample = sample
         self._asked = asked
         self._options = asked.options.with_seed()
         self._context = context
@@ -187,6 +197,8 @@ class _BulkStream:
             result: BatchResult | DeadlineError = await off_loop(
                 cost, lambda: self._done(item_id, prepared, sentences)
             )
+            if not self._asked.output.include_alignments:  # else it has been looked at
+                self._sample.offer(prepared, sentences)
         except Exception as error:
             result = self._failed(item_id, error)
         self._ready.put_nowait(result)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
-from dragoman.v1 import TranslateTextRequest, TranslateTextResponse, Translation
-from dragoman_model.options import DecodingOptions
+from dragoman.v1 import TranslateTextRequest, TranslateTextResponse
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.translator import PreparedText
 from dragoman_server.catalogue import ServedModel
-from dragoman_server.request import OutputChoice, TranslateRequest
+from dragoman_server.request import TranslateRequest
+from dragoman_server.rpcs.attention_sample import AttentionSample
 from dragoman_server.rpcs.work import (
     Backend,
     Context,
@@ -26,7 +27,7 @@ from dragoman_server.validation import validate_translate_text
 
 
 async def translate_text(
-    backend: Backend, request: TranslateTextRequest, context: Context
+    backend: Backend, samples: dict[str, AttentionSample], request: TranslateTextRequest, context: Context
 ) -> TranslateTextResponse:
     """Returns translations of the request's texts; the whole call succeeds or fails."""
     backend.record(request.model, len(request.texts))
@@ -44,11 +45,17 @@ async def translate_text(
         for index, text in enumerate(prepared)
         for sentence in decode_work(served, text, options, f"target_prefixes[{index}]", asked.output)
     ]
-    results = await decode(served, work, context)
+    results = _by_text(prepared, await decode(served, work, context))
     translations = await off_loop(
         assembling_cost(num_characters, options, asked.output),
-        lambda: _assemble_texts(served, prepared, results, options, asked.output),
+        lambda: [
+            assemble_text(served, text, sentences, options, asked.output)
+            for text, sentences in zip(prepared, results, strict=True)
+        ],
     )
+    if not asked.output.include_alignments:  # else all have been looked at
+        for text, sentences in zip(prepared, results, strict=True):
+            samples[served.name].offer(text, sentences)
     served.metrics.count_sentences("blank", sum(1 for text in prepared if not text.source_ids))
     return TranslateTextResponse(
         translations=translations, model=served.name, model_digest=served.model.digest
@@ -68,18 +75,9 @@ def _prepare_texts(served: ServedModel, asked: TranslateRequest) -> list[Prepare
     return prepared
 
 
-def _assemble_texts(
-    served: ServedModel,
-    prepared: Sequence[PreparedText],
-    results: Sequence[FinishedSentence],
-    options: DecodingOptions,
-    output: OutputChoice,
-) -> list[Translation]:
-    translations = []
-    position = 0
-    for text in prepared:
-        end = position + len(text.source_ids)
-        translations.append(assemble_text(served, text, results[position:end], options, output))
-        position = end
-    assert position == len(results)
-    return translations
+def _by_text(
+    prepared: Sequence[PreparedText], results: Sequence[FinishedSentence]
+) -> list[Sequence[FinishedSentence]]:
+    ends = list(itertools.accumulate(len(text.source_ids) for text in prepared))
+    assert ends[-1] == len(results)
+    return [results[start:end] for start, end in itertools.pairwise((0, *ends))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, cast
@@ -167,16 +166,13 @@ def decode_work(
         prepared: The text.
         options: How to search.
         prefix_field: Path of the request's field that holds the text's target prefix.
-        output: What is wanted beside the text; with None its attention is neither wanted nor looked at for the metrics.
+        output: What is wanted beside the text; None is nothing.
 
     Raises:
         InvalidArgumentError: The prefix leaves no room for a translation.
     """
     work = []
-    # Nobody can guess from a translation whether it was looked at, so that no seed is needed.
-    is_looked_at = output is not None and (
-        output.include_alignments or random.random() < served.attention_sample_share
-    )
+    is_looked_at = output is not None and output.include_alignments
     heads = aligning_heads(served.model.config) if is_looked_at else ()
     prefix_ids = prepared.prefix_ids  # the first sentence's
     for source_ids in prepared.source_ids:
@@ -194,7 +190,6 @@ def decode_work(
                 options=options,
                 prefix_ids=prefix_ids,
                 attention_heads=heads,
-                needs_attention=output is not None and output.include_alignments,
                 numbers=served.model.tokenizer.numbers(source_ids) if options.keep_numbers else None,
             )
         )
@@ -223,12 +218,10 @@ def assemble_text(
     translation = assemble(served.model, prepared, hypotheses, with_tokens=output.include_tokens)
     served.metrics.count_warnings(translation.warnings)
     links = []
-    if results and all(result.attention is not None for result in results):
+    if results and output.include_alignments:
         uncovered = look_at_text(served, prepared, results)
-        # Only where attention was asked for, since what is returned can't depend on which texts the metrics sample.
-        if output.include_alignments:
-            translation = replace(translation, warnings=(*translation.warnings, *uncovered))
-            links = link_text(served.model, prepared, results, output.alignment_method)
+        translation = replace(translation, warnings=(*translation.warnings, *uncovered))
+        links = link_text(served.model, prepared, results, output.alignment_method)
     return translation_message(translation, options, include_tokens=output.include_tokens, word_links=links)
 
 
