@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -87,20 +88,22 @@ class Dragoman(OnCPU):
             return output
 
         RunningBatch.run = timed_run  # type: ignore[method-assign]  # in this process alone
+        self._translators: dict[int, Any] = {}
         capability = torch.backends.cpu.get_cpu_capability()
         self.description = f"PyTorch {torch.__version__}, {self._model.device} ({capability})"
+        if self._on_gpu:
+            self.description += f", {RunningBatch(self._model.transformer).kernels}"
 
     def prepare(self, source: TokenIds) -> tuple[int, ...]:
         return tuple(source)
 
     def translate(self, sources: list[Any], beam_size: int, batch_size: int, clock: Clock) -> Timed:
         from dragoman_model.options import DecodingOptions
-        from dragoman_model.translator import Translator
 
         self._clock = clock
         # The peers search freely, too.
         options = DecodingOptions(beam_size=beam_size, keep_numbers=False)
-        translator = Translator(self._model, max_batch_size=batch_size * beam_size)  # counts rows
+        translator = self._translator(batch_size * beam_size)
         timed = Timed({}, {})
         if batch_size == 1:
             for index, source in enumerate(sources):
@@ -115,12 +118,29 @@ class Dragoman(OnCPU):
             timed.latencies[index] = self._left[index] - self._joined[index]
         return timed
 
+    def _translator(self, num_rows: int) -> Any:
+        """Returns what translates with so many rows: on a CPU a new one, on a GPU the one that has recorded its steps."""
+        from dragoman_model.translator import Translator
+
+        translator = self._translators.get(num_rows) or Translator(self._model, max_batch_size=num_rows)
+        if self._on_gpu:
+            self._translators[num_rows] = translator
+        return translator
+
     def peak_memory_bytes(self) -> int | None:
         return self._torch.cuda.max_memory_reserved() if self._on_gpu else None
 
     def reset_peak(self) -> None:
         if self._on_gpu:
             self._torch.cuda.reset_peak_memory_stats()
+
+
+class DragomanOperators(Dragoman):
+    """Our own without kernels of its own and without graphs: PyTorch's operators, one by one."""
+
+    def __init__(self, precision: str, model: Path, device: str, threads: int) -> None:
+        os.environ["DRAGOMAN_KERNELS"] = "none"  # in this process alone
+        super().__init__(precision, model, device, threads)
 
 
 class CTranslate2(OnCPU):
@@ -230,6 +250,7 @@ class HuggingFace(OnCPU):
 
 ENGINES: dict[str, Callable[[str, Path, str, int], Engine]] = {
     "dragoman": Dragoman,
+    "dragoman-operators": DragomanOperators,
     "ctranslate2": CTranslate2,
     "huggingface": HuggingFace,
 }

@@ -51,7 +51,7 @@ class EngineProcess:
     """The parent's end.
 
     Args:
-        engine: dragoman, ctranslate2 or huggingface.
+        engine: dragoman, dragoman-operators, ctranslate2 or huggingface.
         precision: float32, int8 or what else the engine knows.
         model: Our model directory, or for CTranslate2 the converted one.
         device: cpu or cuda.

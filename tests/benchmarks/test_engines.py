@@ -146,8 +146,9 @@ def test_a_translation_that_a_limit_cut_is_identical_as_far_as_it_goes():
     assert identical_share([[7, 7, 7]], [[7, 8]]) == 0
 
 
-def test_an_engine_runs_in_a_process_of_its_own(model):
-    process = EngineProcess("dragoman", "float32", model, "cpu", 1)
+@pytest.mark.parametrize("engine", ["dragoman", "dragoman-operators"])
+def test_an_engine_runs_in_a_process_of_its_own(model, engine):
+    process = EngineProcess(engine, "float32", model, "cpu", 1)
     try:
         assert "PyTorch" in process.wait_until_ready()
         process.load(SOURCES, 2, 256)

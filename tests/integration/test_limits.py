@@ -17,12 +17,15 @@ from dragoman.v1 import (
     TranslateBatchRequest,
     TranslateTextRequest,
 )
+from dragoman_model import batch
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
+from dragoman_model.static_step import StaticModel
 from dragoman_server.command import command
 from dragoman_server.config import ServerConfig
 from dragoman_server.limits import CallLimits
 from tests.integration.servers import RunningServer, refusal, serving, violations
+from tests.model.tape import TapeRecorder
 
 # The limit, a request that it lets through and one that it doesn't, the field at fault.
 CASES: list[tuple[str, int, dict[str, Any], dict[str, Any], str]] = [
@@ -105,6 +108,21 @@ async def test_what_computes_is_listed(model: LoadedModel):
     async with serving(model) as server:
         (listed,) = (await server.stub.ListModels(ListModelsRequest())).models
         assert listed.kernels == RunningBatch(model.transformer).kernels != ""
+
+
+async def test_what_no_longer_computes_is_no_longer_listed(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+):
+    recorder = TapeRecorder(fails_at=1)  # the first after the trial
+    monkeypatch.setattr(batch, "inference_model", lambda transformer: StaticModel(transformer, recorder))
+    async with serving(model) as server:
+        listed = []
+        for _ in range(2):
+            (only,) = (await server.stub.ListModels(ListModelsRequest())).models
+            listed.append(only.kernels)
+            response = await server.stub.TranslateText(TranslateTextRequest(texts=["He sings!"] * 9))
+            assert len({translation.text for translation in response.translations}) == 1
+        assert listed == ["PyTorch, CUDA graphs", "PyTorch"]
 
 
 @pytest.mark.parametrize("name", [*(case[0] for case in (*CASES, *CALLS_AT_ONCE)), *OF_THE_QUEUE])
