@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from servers import RunningServer, resident_bytes
 # What the command said last is enough; its bar is drawn again ten times a second.
 _KEPT_BYTES = 1 << 14
 _READ_BYTES = 1 << 20
+# A command that does not end by its signal is killed, and its exit code says so.
+_MAX_END_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Run:
         end_lines: Lines of the output after it.
         exit_code: Minus the signal's number where one ended it.
         seconds: From its start to its end.
+        cpu_seconds: Processor time of the command.
+        server_cpu_seconds: Of the server meanwhile.
         samples: One a second.
         said: The end of what it wrote to standard error, a terminal; without colours and moves.
     """
@@ -65,6 +70,8 @@ class Run:
     end_lines: int
     exit_code: int
     seconds: float
+    cpu_seconds: float
+    server_cpu_seconds: float
     samples: list[Sample]
     said: str
 
@@ -114,7 +121,8 @@ def run_job(
     command = [sys.executable, "-m", "dragoman_client", "translate", "--server", server.address]
     command += ["--input", str(source), "--output", str(output), *(["--resume"] if resume else [])]
     lines, samples = GrowingFile(output), []
-    start_lines, started = lines.num_lines() if resume else 0, time.monotonic()
+    start_lines = lines.num_lines() if resume else 0
+    cpu_seconds, server_cpu_seconds, started = -_ended_cpu_seconds(), -server.cpu_seconds(), time.monotonic()
     with _Terminal() as terminal:
         process = subprocess.Popen(
             command,
@@ -128,7 +136,8 @@ def run_job(
                 num_lines = lines.num_lines()
                 if stop is not None and num_lines >= stop.num_lines:
                     process.send_signal(stop.signal)
-                    process.wait()
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_MAX_END_SECONDS)
                     break
                 if command_bytes := resident_bytes(process.pid):
                     in_engine = server.total("dragoman_running_rows", "dragoman_waiting_requests")
@@ -144,9 +153,17 @@ def run_job(
         GrowingFile(output).num_lines(),
         process.returncode,
         time.monotonic() - started,
+        cpu_seconds + _ended_cpu_seconds(),
+        server_cpu_seconds + server.cpu_seconds(),
         samples,
         terminal.text(),
     )
+
+
+def _ended_cpu_seconds() -> float:
+    """Returns the processor time of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class _Terminal:

@@ -75,9 +75,12 @@ def stall_checks(stalled: Stall) -> list[Check]:
 def job_figures(runs: Sequence[Run]) -> dict[str, float]:
     """Returns how fast the job was, and the most memory that it took."""
     samples = [sample for run in runs for sample in run.samples]
+    num_lines, seconds = runs[-1].end_lines, sum(run.seconds for run in runs)
     return {
-        "seconds": round(sum(run.seconds for run in runs), 1),
-        "lines a second": round(runs[-1].end_lines / sum(run.seconds for run in runs), 1),
+        "seconds": round(seconds, 1),
+        "lines a second": round(num_lines / seconds, 1),
+        "server, CPU ms a line": round(sum(run.server_cpu_seconds for run in runs) / num_lines * 1000, 3),
+        "command, CPU ms a line": round(sum(run.cpu_seconds for run in runs) / num_lines * 1000, 3),
         "server, peak MB": round(max((sample.server_bytes for sample in samples), default=0) / 1e6, 1),
         "command, peak MB": round(max((sample.command_bytes for sample in samples), default=0) / 1e6, 1),
     }

@@ -1,7 +1,7 @@
 """Translates a file of a million lines, killed and interrupted on the way: is every line right, and how much memory does it take?
 
     python benchmarks/million_lines.py --json million.json       # the bundled model; 20 to 40 minutes
-    taskset -c 1 python benchmarks/million_lines.py              # on one core, as the figures in docs/client.md are
+    taskset -c 1 python benchmarks/million_lines.py              # on one core, as the figures in docs/performance.md are
     python benchmarks/million_lines.py --lines 20000             # a minute
 
 Short sentences of the test set are translated once, and the file holds them again and again in an order drawn by chance, none twice
@@ -117,6 +117,8 @@ def main(
     json_file: Path | None,
 ) -> None:
     """Translates a file through a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
+    # Where a shell started this in the background, Ctrl-C is ignored, by every process that follows, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     short = [
         pair.source
         for pair in test_set_pairs(model, sys.maxsize)

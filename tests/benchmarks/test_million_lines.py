@@ -23,7 +23,7 @@ FLAT = [(done, 300.0, 50.0, 256) for done in range(0, 101, 5)]
 
 def run(first, last, exit_code, said="", looks=FLAT):
     samples = [Sample(first + done, int(server), int(command), held) for done, server, command, held in looks]
-    return Run(first, last, exit_code, 50.0, samples, said)
+    return Run(first, last, exit_code, 50.0, 0.5, 2.0, samples, said)
 
 
 RUNS = [
@@ -77,6 +77,7 @@ def test_each_fault_is_seen_as_what_it_is(fault, what):
 def test_figures_are_of_all_runs_together():
     figures = job_figures(leaking(0, 1000.0))
     assert figures["lines a second"] == pytest.approx(4000 / 150, abs=0.1)
+    assert figures["server, CPU ms a line"] == pytest.approx(6000 / 4000)
     assert figures["server, peak MB"] == 0.1
 
 
@@ -145,6 +146,7 @@ async def test_the_command_is_watched_and_ended_and_gone_on_with(tmp_path, monke
     assert (done.exit_code, done.end_lines) == (0, 200)
     assert "100%" in done.said
     assert "200 lines" in done.said
+    assert 0 < done.cpu_seconds < 60
     assert seen == done.samples
     assert all(sample.server_bytes > sample.command_bytes > 0 for sample in done.samples)
     expected = [made.text for made in Translator(model).translate(SENTENCES)] * 40
