@@ -4,7 +4,7 @@
     python benchmarks/attention_exactness.py MODEL --sentences 100 --precision bfloat16
 
 Each sentence is translated with a cache while every step's weights are watched (step_weights.py), then read back in a forced
-pass. Int8 runs through PyTorch's operators here, since nobody can look into our own kernels. Printed are the largest
+pass. All runs through PyTorch's operators here, since nobody can look into our own kernels. Printed are the largest
 differences. In float32 they must be within 1e-5 (weights, sums of rows) and 1e-4 (log-probabilities), and masked weights must
 be 0; exit code 1 where one is not.
 """

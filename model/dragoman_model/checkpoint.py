@@ -70,8 +70,8 @@ def load_model(
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
         precision: "auto" (on a CPU int8 where `pays_in_int8`, else float32; bfloat16 on a GPU), "float32", "bfloat16", "float16" or
             "int8".
-        native: Int8 runs through our own kernels where a C compiler can build them; False runs it through PyTorch's
-            operators.
+        native: On a CPU int8 and float32 run through our own kernels where a C compiler can build them; False runs them through
+            PyTorch's operators.
 
     Raises:
         ModelDirectoryError: A file is missing, truncated, altered or foreign; the message names it and the reason.
@@ -111,9 +111,11 @@ def load_model(
     parameter_count = sum(parameter.numel() for parameter in transformer.parameters())
     transformer.requires_grad_(False).eval()
     if dtype is torch.int8:
-        transformer.quantize(best_kernel(), library() if native else None)
+        transformer.quantize(best_kernel())
     else:
         transformer.to(device=target, dtype=dtype)
+    if native and target.type == "cpu" and dtype in (torch.int8, torch.float32):
+        transformer.native_kernels = library()
     return LoadedModel(
         name=directory.resolve().name,
         config=config,

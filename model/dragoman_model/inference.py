@@ -67,8 +67,13 @@ class InferenceModel:
         self._source_embedding = transformer.source_embedding.weight.detach()
         self._target_embedding = transformer.target_embedding.weight.detach()
         self._pre_norm = config.norm == "pre"
-        head_width = config.d_model // config.num_heads
-        scale = 1 / math.sqrt(head_width)
+        self._num_layers, self._num_heads = config.num_decoder_layers, config.num_heads
+        self._head_width = config.d_model // config.num_heads
+        self._lay_out(transformer)
+
+    def _lay_out(self, transformer: Transformer) -> None:
+        """Makes the layers' maps of their weights."""
+        scale = 1 / math.sqrt(self._head_width)
         self._encoder = [
             encoder_maps(layer, scale) for layer in cast(Iterable[EncoderLayer], transformer.encoder)
         ]
@@ -85,11 +90,10 @@ class InferenceModel:
             ]
         )
         self._project = output_map(transformer)
-        self._num_layers, self._num_heads, self._head_width = len(self._decoder), config.num_heads, head_width
 
     @property
     def kernels(self) -> str:
-        """What computes: "PyTorch", also with CUDA graphs, or "int8" and the instructions that our own kernels use."""
+        """What computes: "PyTorch", also with CUDA graphs, or the precision and the instructions that our own kernels use."""
         return "PyTorch"
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:

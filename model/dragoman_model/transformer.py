@@ -79,7 +79,9 @@ class Transformer(nn.Module):
         )
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.int8_output: Int8Linear | None = None  # in the place of the output weight, once quantised
-        self.native_kernels: ctypes.CDLL | None = None
+        self.native_kernels: ctypes.CDLL | None = (
+            None  # what serves where whole sentences and steps are computed
+        )
         self._reset_parameters()
 
     @property
@@ -152,15 +154,9 @@ class Transformer(nn.Module):
             return self.int8_output(states)
         return F.linear(states, self.output_weight, self.output_bias)
 
-    def quantize(self, kernel: Kernel, native_kernels: ctypes.CDLL | None = None) -> None:
-        """Turns every linear map into 8-bit integers, for good; embeddings and what stands between stay float32.
-
-        Args:
-            kernel: What multiplies.
-            native_kernels: What serves in its place where whole sentences and steps are computed; None is off.
-        """
+    def quantize(self, kernel: Kernel) -> None:
+        """Turns every linear map into 8-bit integers, which ``kernel`` multiplies, for good; all else stays float32."""
         quantize(self, kernel)
-        self.native_kernels = native_kernels
         self.int8_output = Int8Linear.quantize(self.output_weight, self.output_bias, kernel)
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:

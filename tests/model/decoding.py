@@ -1,7 +1,19 @@
 """Decodes sequences through the running batch, for tests that compare company with solitude."""
 
+import random
+
 from dragoman_model.batch import RunningBatch
 from dragoman_model.plan import Plan
+from tests.model.made_up import made_up_pairs
+
+
+def make_sources(model, count=60):
+    """Returns the tokens of made-up texts of one to four sentences."""
+    rng = random.Random(0)
+    texts = [pair.source for pair in made_up_pairs()]
+    return [
+        tuple(model.tokenizer.encode(" ".join(rng.sample(texts, rng.randint(1, 4))))) for _ in range(count)
+    ]
 
 
 def decode(model, sequences, rng=None):

@@ -12,6 +12,7 @@ from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.selection import AttentionKind
 from dragoman_model.transformer import AttentionRecord
+from tests.model.decoding import decode as decode_sequence
 
 TEXTS = (
     "A girl is reading a book in the garden.",
@@ -25,7 +26,7 @@ def model(request, tiny_model) -> LoadedModel:
     return (
         tiny_model
         if request.param == "tiny"
-        else load_model(BUNDLED_MODEL, device="cpu", precision="float32")
+        else load_model(BUNDLED_MODEL, device="cpu", precision="float32", native=False)  # to be watched
     )
 
 
@@ -48,6 +49,22 @@ def test_cross_attention_is_what_cached_decoding_computed_step_by_step(decoding)
 def test_the_forced_pass_has_the_log_probabilities_that_decoding_had(decoding):
     for one in decoding:
         assert one.forced.log_probabilities == pytest.approx(one.best.log_probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_forced_pass_has_the_log_probabilities_of_what_the_kernels_made(beam_size):
+    model = load_model(BUNDLED_MODEL, device="cpu", precision="float32")
+    batch = RunningBatch(model.transformer)
+    if batch.kernels == "PyTorch":
+        pytest.skip("no C compiler here")
+    for text in TEXTS:
+        source_ids = tuple(model.tokenizer.encode(text))
+        options = DecodingOptions(beam_size=beam_size)
+        sequence = Sequence(id=0, source_ids=source_ids, max_length=30, options=options)
+        [made] = decode_sequence(model, [sequence])[0]
+        forced = ForcedDecode(id=0, source_ids=source_ids, target_ids=made.token_ids)
+        [attention] = batch.run(Plan(attend=(forced,))).attentions
+        assert attention.log_probabilities == pytest.approx(made.log_probabilities, abs=1e-4)
 
 
 @pytest.mark.parametrize("decoding", [1], indirect=True, ids=["greedy"])

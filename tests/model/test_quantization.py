@@ -9,13 +9,10 @@ from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
 from dragoman_model.config import read_config
 from dragoman_model.inference import InferenceModel
-from dragoman_model.native.build import library
-from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.quantization import Int8Linear, best_kernel, is_exact
 from dragoman_model.transformer import Transformer
-from tests.model.decoding import decode
-from tests.model.made_up import made_up_pairs
+from tests.model.decoding import decode, make_sources
 
 KERNELS = [quantization._IntegerKernel, quantization._PackedKernel, quantization._FloatKernel]
 
@@ -25,24 +22,9 @@ def int8_model(tiny_directory):
     return load_model(tiny_directory, device="cpu", precision="int8")
 
 
-@pytest.fixture(scope="module", params=["native", "operators"])
-def bundled_model(request):
-    if request.param == "native" and library() is None:
-        pytest.skip("no C compiler here")
-    return load_model(BUNDLED_MODEL, device="cpu", precision="int8", native=request.param == "native")
-
-
 @pytest.fixture(scope="module")
 def sources(int8_model):
     return make_sources(int8_model)
-
-
-def make_sources(model, count=60):
-    rng = random.Random(0)
-    texts = [pair.source for pair in made_up_pairs()]
-    return [
-        tuple(model.tokenizer.encode(" ".join(rng.sample(texts, rng.randint(1, 4))))) for _ in range(count)
-    ]
 
 
 def make_linear(kernel, num_inputs=96, num_outputs=80, seed=0):
@@ -108,26 +90,6 @@ def test_maps_side_by_side_give_what_each_gives():
 # The model
 
 
-def test_a_translation_does_not_depend_on_its_neighbours_to_the_last_bit(bundled_model):
-    sources = make_sources(bundled_model, 40)
-    kinds = [
-        DecodingOptions(),
-        DecodingOptions(beam_size=3, num_hypotheses=2),
-        DecodingOptions(),
-        DecodingOptions(sampling_topk=5, num_hypotheses=2, seed=3),
-    ]
-    sequences = [
-        Sequence(id=index, source_ids=source, max_length=30, options=kinds[index % 4])
-        for index, source in enumerate(sources)
-    ]
-    alone = {}
-    for sequence in sequences:
-        alone.update(decode(bundled_model, [sequence]))
-    together = decode(bundled_model, sequences, rng=random.Random(1))
-    assert together == alone  # tokens and log-probabilities
-    assert len({hypotheses[0].token_ids for hypotheses in alone.values()}) > 20
-
-
 @pytest.mark.parametrize("num_heads", [8, 4])
 def test_rows_of_narrow_heads_get_the_same_bits_whatever_stands_beside_them(num_heads):
     torch.manual_seed(0)
@@ -145,17 +107,6 @@ def test_rows_of_narrow_heads_get_the_same_bits_whatever_stands_beside_them(num_
         for _ in range(20):
             token_ids = torch.tensor([rng.randrange(4, 96) for _ in range(2 * width)])
             assert model.step(token_ids, together)[width:].equal(model.step(token_ids[width:], alone))
-
-
-def test_scores_are_those_of_the_translation_to_the_last_bit(bundled_model):
-    sources = make_sources(bundled_model, 9)
-    sequences = [Sequence(id=i, source_ids=source, max_length=20) for i, source in enumerate(sources)]
-    written = decode(bundled_model, sequences, rng=random.Random(2))
-    forced = [
-        Sequence(id=i, source_ids=source, max_length=20, prefix_ids=written[i][0].token_ids)
-        for i, source in enumerate(sources)
-    ]
-    assert decode(bundled_model, forced, rng=random.Random(3)) == written
 
 
 def test_logits_are_close_to_those_in_float32(tiny_model, int8_model, sources):

@@ -101,14 +101,14 @@ def library(name: str | None = None) -> ctypes.CDLL | None:
             return _open(_ahead() / _file_name(variant))
     compiler = _compiler()
     if compiler is None:
-        _log.info("no C compiler here: int8 runs through PyTorch's operators, which takes longer")
+        _log.info("no C compiler here: the model runs through PyTorch's operators, which takes longer")
         return None
     for variant in variants:
         try:
             return _load(compiler, variant)
         except (OSError, subprocess.SubprocessError) as error:
             said = getattr(error, "stderr", None) or error
-            _log.warning("%s can't build the int8 kernels for %s: %s", compiler, variant.name, said)
+            _log.warning("%s can't build the kernels for %s: %s", compiler, variant.name, said)
     return None
 
 
@@ -215,7 +215,8 @@ def _build(compiler: str, variant: Variant, target: Path) -> None:
 
 def _file_name(variant: Variant, *also: str) -> str:
     """Returns the name of the file for a variant; it differs with all that it was built from."""
-    parts = (SOURCE.read_text(encoding="utf-8"), *FLAGS, *variant.flags, *also)
+    sources = (SOURCE, *sorted(SOURCE.parent.glob("*.h")))
+    parts = (*(source.read_text(encoding="utf-8") for source in sources), *FLAGS, *variant.flags, *also)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return f"kernels-{variant.name}-{digest[:16]}.so"
 
@@ -240,10 +241,10 @@ def _instructions() -> frozenset[str]:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=BUILT_AHEAD)
 def main(folder: Path) -> None:
-    """Builds the int8 kernels of all variants ahead of time into FOLDER, by default the one looked into first."""
+    """Builds the kernels of all variants ahead of time into FOLDER, by default the one looked into first."""
     if not _is_x86():  # no error, so that an image for other processors can be built with the same commands
         click.echo(
-            f"nothing to build for {platform.machine()}: int8 runs through PyTorch's operators", err=True
+            f"nothing to build for {platform.machine()}: models run through PyTorch's operators", err=True
         )
         return
     try:

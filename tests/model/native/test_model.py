@@ -22,8 +22,13 @@ from dragoman_model.quantization import _FloatKernel, best_kernel
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
 
+@pytest.fixture(scope="module", params=["int8", "float32"])
+def precision(request):
+    return request.param
+
+
 @pytest.fixture(scope="module", params=[variant.name for variant in runnable()])
-def loaded(request):
+def loaded(request, precision):
     """The bundled model on each of the variants that this processor can run."""
     kernels = library(request.param)
     if kernels is None:
@@ -34,14 +39,14 @@ def loaded(request):
         kernel.levels = kernels.levels()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "best_kernel", lambda: kernel)
-        model = load_model(BUNDLED_MODEL, device="cpu", precision="int8")
+        model = load_model(BUNDLED_MODEL, device="cpu", precision=precision)
     model.transformer.native_kernels = kernels
     return model
 
 
 @pytest.fixture(scope="module")
 def models(loaded):
-    """The kernels, and PyTorch's operators on the same integers."""
+    """The kernels, and PyTorch's operators on the same numbers."""
     native = inference_model(loaded.transformer)
     assert isinstance(native, NativeModel)
     return native, InferenceModel(loaded.transformer)
@@ -53,19 +58,25 @@ def sources():
     return [[*(rng.randrange(4, 8000) for _ in range(length)), 2] for length in (3, 11, 30, 1, 11)]
 
 
-def assert_close(actual, expected):
+@pytest.fixture(scope="module")
+def assert_close(precision):
     # A number at the edge of two integers may be rounded either way, and what follows from it differs as int8 does.
-    assert (actual - expected).norm() < 0.02 * expected.norm()
+    tolerance = {"int8": 0.02, "float32": 1e-5}[precision]
+
+    def check(actual, expected):
+        assert (actual - expected).norm() < tolerance * expected.norm()
+
+    return check
 
 
-def test_sources_are_encoded_as_the_operators_do(models, sources):
+def test_sources_are_encoded_as_the_operators_do(models, sources, assert_close):
     native, operators = (model.encode(sources) for model in models)
     assert native.lengths == operators.lengths == (4, 12, 31, 2, 12)
     assert_close(native.keys_values, operators.keys_values)
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_steps_are_those_of_the_operators_and_so_is_the_cache(models, sources, width):
+def test_steps_are_those_of_the_operators_and_so_is_the_cache(models, sources, width, assert_close):
     generator = torch.Generator().manual_seed(0)
     encoded = models[1].encode(sources)
     caches = [model.start(encoded, range(5), width) for model in models]
@@ -94,9 +105,9 @@ def test_a_row_gets_the_same_bits_at_any_place_of_a_batch_and_in_several_caches(
             assert native.step(token_ids[index : index + 1], alone[index])[0].equal(rows[index])
 
 
-def test_what_computes_is_said(models):
+def test_what_computes_is_said(models, precision):
     native, operators = models
-    assert native.kernels.startswith("int8 AVX")
+    assert native.kernels.startswith(f"{precision} AVX")
     assert operators.kernels == "PyTorch"
 
 
@@ -112,7 +123,7 @@ def test_padding_inside_a_source_goes_the_way_of_the_operators(models):
     assert native.keys_values.equal(operators.keys_values)
 
 
-def test_nothing_attends_to_padding_inside_a_source(models):
+def test_nothing_attends_to_padding_inside_a_source(models, assert_close):
     source = [5, 6, *[0] * 60, 7, 2]
     used = models[0].prefill([[9] * 70])  # what it held must not be seen either
     used.select([])
@@ -144,12 +155,12 @@ def test_a_source_of_more_tokens_than_positions_is_an_error(models):
         models[0].encode([[5] * (limit + 1)])
 
 
-def test_kernels_that_multiply_wrongly_are_told_and_not_used(loaded, monkeypatch, caplog):
+def test_kernels_that_multiply_wrongly_are_told_and_not_used(loaded, precision, monkeypatch, caplog):
     kernels = loaded.transformer.native_kernels
-    assert is_exact(kernels)
+    assert is_exact(kernels, int8=precision == "int8")
 
     class Wrong:
-        levels, pack = kernels.levels, kernels.pack
+        levels, pack, pack_floats = kernels.levels, kernels.pack, kernels.pack_floats
 
         def map_rows(self, *_):
             """Leaves what memory holds, which is no product."""
