@@ -257,7 +257,7 @@ class Model:
         head_count: Attention heads of a layer.
         max_source_token_count: Longest source sentence in tokens, end-of-sentence included.
         max_target_token_count: Longest translation of a sentence in tokens, end-of-sentence included.
-        kernels: What computes: PyTorch, or int8 and the instructions of the server's own kernels; empty where an older server
+        kernels: What computes: PyTorch, or the precision and the instructions of the server's own kernels; empty where an older server
             doesn't say.
     """
 
