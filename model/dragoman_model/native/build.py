@@ -77,6 +77,13 @@ VARIANTS = (
 )
 
 
+class _Library(ctypes.CDLL):
+    """Kernels; the copy of a model has them in common with it."""
+
+    def __deepcopy__(self, memo: object) -> _Library:
+        return self
+
+
 @functools.cache
 def library(name: str | None = None) -> ctypes.CDLL | None:
     """Returns the kernels; None where they can't be had, with the reason in the log.
@@ -194,7 +201,7 @@ def _private_folder() -> Path:
 
 def _open(file: Path) -> ctypes.CDLL:
     _check_is_private(file)
-    library = ctypes.CDLL(str(file))
+    library = _Library(str(file))
     keeping_lock = ctypes.PyDLL(None, handle=library._handle)
     for name in _QUICK:
         setattr(library, name, getattr(keeping_lock, name))

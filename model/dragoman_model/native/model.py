@@ -28,11 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 def is_supported(transformer: Transformer) -> bool:
-    """Returns whether the kernels know a model's shape.
+    """Returns whether the kernels know a model's shape, and its numbers are where and what they take.
 
     Pre-norm, ReLU, dot products with all positions, sinusoidal ones, and sizes that fill vectors.
     """
-    config = transformer.config
+    config, weight = transformer.config, transformer.output_weight
+    if (weight.device.type, weight.dtype) != ("cpu", torch.float32):  # as it is in int8, too
+        return False
     if (config.norm, config.activation, config.positions) != ("pre", "relu", "sinusoidal"):
         return False
     if (config.encoder_attention, config.decoder_attention, config.cross_attention) != (

@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import gc
 import random
@@ -109,6 +110,12 @@ def test_what_computes_is_said(models, precision):
     native, operators = models
     assert native.kernels.startswith(f"{precision} AVX")
     assert operators.kernels == "PyTorch"
+
+
+def test_the_copy_of_a_model_has_its_kernels_and_in_another_precision_the_operators(loaded):
+    copied = copy.deepcopy(loaded.transformer)
+    assert inference_model(copied).kernels == inference_model(loaded.transformer).kernels
+    assert type(inference_model(copied.to(torch.bfloat16))) is InferenceModel
 
 
 def test_a_token_outside_the_vocabulary_is_an_error(models):
