@@ -12,7 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from dragoman_client.commands import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, dragoman
-from dragoman_client.commands.files import JobError
+from dragoman_client.commands.job import JobError
 from dragoman_client.errors import DragomanError
 from dragoman_client.exposition import MetricsError
 from dragoman_client.journal import JournalError

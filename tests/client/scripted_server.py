@@ -42,6 +42,7 @@ class Script:
         batch: Replaces TranslateBatch's answer to one message; what it raises ends the call.
         batch_failures: Of the next calls to TranslateBatch: after so many messages, fail with the status.
         item_failures: Status of a text of TranslateBatch.
+        model_failures: Statuses for the next calls to ListModels.
         digest: Of the model that TranslateBatch translates with.
         max_text_count: A call with more texts is refused.
         precision: That the model is listed with.
@@ -60,6 +61,7 @@ class Script:
     batch: Callable[[v1.TranslateBatchRequest], Iterator[v1.TranslateBatchResponse]] | None = None
     batch_failures: list[tuple[int, Failure]] = field(default_factory=list)
     item_failures: dict[str, status_pb2.Status] = field(default_factory=dict)
+    model_failures: list[Failure] = field(default_factory=list)
     max_text_count: int = 256
     precision: str = "float32"
     digest: str = DIGEST
@@ -244,9 +246,14 @@ class ScriptedService(v1.TranslationServiceServicer):
                 _abort(context, failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", violations=violations))
         for index, (sentence, start) in enumerate(sentences):
             result = request.translation or self.script.translations.get(sentence, translated(sentence))
-            yield from attention_of(sentence, start, result, index, len(sentences), request.selection)
+            for response in attention_of(sentence, start, result, index, len(sentences), request.selection):
+                if response.HasField("header"):
+                    response.header.translation.warnings.extend(self.script.warnings)
+                yield response
 
     def ListModels(self, request: v1.ListModelsRequest, context: Any) -> v1.ListModelsResponse:
+        if self.script.model_failures:
+            _abort(context, self.script.model_failures.pop(0))
         return v1.ListModelsResponse(
             models=[
                 v1.Model(

@@ -1,20 +1,13 @@
 """What the commands that translate hand to the client."""
 
-from typing import Any, TypedDict
+from typing import Any
 
 import click
 
+from dragoman_client.commands.choices import ModelChoice
 from dragoman_client.errors import InvalidRequestError
 from dragoman_client.options import DecodingOptions
 from dragoman_client.requests import check_encodable
-
-
-class ModelChoice(TypedDict):
-    """Arguments that choose a model."""
-
-    source_language: str | None
-    target_language: str | None
-    model: str | None
 
 
 class Search(ModelChoice):

@@ -8,8 +8,10 @@ import click
 from dragoman_client.attention import Attention
 from dragoman_client.commands.arguments import check_texts
 from dragoman_client.commands.attention_formats import FORMATS, Format
-from dragoman_client.commands.decoding import beam_size_option, read_decoding_options
-from dragoman_client.commands.shared import is_terminal, option, search_options, shared, shared_options
+from dragoman_client.commands.choices import ModelChoice, json_option, model_options
+from dragoman_client.commands.decoding import beam_size_option, max_length_option, read_decoding_options
+from dragoman_client.commands.doubts import Doubts
+from dragoman_client.commands.shared import is_terminal, option, shared, shared_options
 from dragoman_client.errors import InvalidRequestError
 from dragoman_client.selection import AttentionKind, AttentionLevel, AttentionReduction, AttentionSelection
 
@@ -75,7 +77,8 @@ _OPTION_OF_FIELD = {
     type=click.IntRange(min=1, max=2**31 - 1),
     help="Only the N largest weights of a row.",
 )
-@search_options
+@model_options
+@max_length_option
 @beam_size_option
 @option(
     "--width",
@@ -98,7 +101,7 @@ _OPTION_OF_FIELD = {
     show_default="standard output; attention.FORMAT where that is a terminal and FORMAT neither text nor json",
     help="Write here.",
 )
-@option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@json_option("The same as --format json.")
 @shared_options
 def attention(
     text: str,
@@ -110,10 +113,8 @@ def attention(
     words: bool | None,
     drop_special: bool,
     top_k: int | None,
-    source_language: str | None,
-    target_language: str | None,
-    model: str | None,
-    max_length: int | None,
+    choice: ModelChoice,
+    max_decoding_length: int | None,
     beam_size: int | None,
     width: int | None,
     format_name: str | None,
@@ -146,10 +147,8 @@ def attention(
             attentions = translator.attention(
                 text,
                 translation=translation,
-                source_language=source_language,
-                target_language=target_language,
-                model=model,
-                options=read_decoding_options(max_decoding_length=max_length, beam_size=beam_size),
+                **choice,
+                options=read_decoding_options(max_decoding_length=max_decoding_length, beam_size=beam_size),
                 selection=selection,
             )
         except InvalidRequestError as error:
@@ -159,6 +158,10 @@ def attention(
         click.echo("The text is blank: nothing attends to anything.", err=True)
         return
     _write(chosen, attentions, output, reduction, width)
+    doubts = Doubts("sentence")
+    for number, sentence in enumerate(attentions, 1):
+        doubts.note(number, sentence.translation)
+    doubts.warn()
 
 
 def _choose_format(name: str | None, output: Path | None, *, as_json: bool) -> Format:

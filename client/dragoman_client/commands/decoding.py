@@ -5,10 +5,18 @@ from typing import Any, TypeVar
 
 import click
 
-from dragoman_client.commands.shared import option
+from dragoman_client.commands.shared import option, with_options
 from dragoman_client.options import DecodingOptions
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+max_length_option = option(
+    "--max-length",
+    "max_decoding_length",
+    metavar="TOKENS",
+    type=click.IntRange(min=1, max=2**31 - 1),
+    help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
+)
 
 beam_size_option = option(
     "--beam-size",
@@ -18,6 +26,7 @@ beam_size_option = option(
 )
 
 _OPTIONS = [
+    max_length_option,
     beam_size_option,
     option(
         "--num-hypotheses",
@@ -84,9 +93,7 @@ _OPTIONS = [
 
 def decoding_options(command: _Command) -> _Command:
     """Adds the options, named as the fields of ``DecodingOptions``."""
-    for add in reversed(_OPTIONS):
-        command = add(command)
-    return command
+    return with_options(command, _OPTIONS)
 
 
 def read_decoding_options(**values: Any) -> DecodingOptions | None:

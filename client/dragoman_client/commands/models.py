@@ -3,12 +3,13 @@
 import click
 from rich.table import Table
 
+from dragoman_client.commands.choices import json_option
 from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.commands.shared import option, shared, shared_options
+from dragoman_client.commands.shared import shared, shared_options
 
 
 @click.command()
-@option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 @shared_options
 def models(as_json: bool) -> None:
     """Lists the served models, their languages and limits.

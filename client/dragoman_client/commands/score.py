@@ -9,10 +9,12 @@ from typing import BinaryIO
 
 import click
 
-from dragoman_client.commands.arguments import ModelChoice, check_texts
+from dragoman_client.commands.arguments import check_texts
+from dragoman_client.commands.choices import ModelChoice, json_option, model_options, tokens_option
 from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.commands.printing import Numbers, write_tokens
-from dragoman_client.commands.shared import model_options, option, shared, shared_options
+from dragoman_client.commands.doubts import Numbers
+from dragoman_client.commands.printing import write_tokens
+from dragoman_client.commands.shared import option, shared, shared_options
 from dragoman_client.errors import InvalidRequestError
 from dragoman_client.lines import Line, LineReader
 from dragoman_client.results import Score
@@ -40,17 +42,15 @@ MAX_PAIRS_PER_GROUP = 64
     help="… whose translation stands on the same line of this one.",
 )
 @model_options
-@option("--tokens", "include_tokens", is_flag=True, help="Show each target token with its probability.")
-@option("--json", "as_json", is_flag=True, help="Print one JSON object for each pair, on a line.")
+@tokens_option
+@json_option("Print one JSON object for each pair, on a line.")
 @shared_options
 def score(
     source: str | None,
     translation: str | None,
     sources_path: Path | None,
     translations_path: Path | None,
-    source_language: str | None,
-    target_language: str | None,
-    model: str | None,
+    choice: ModelChoice,
     include_tokens: bool,
     as_json: bool,
 ) -> int:
@@ -60,7 +60,6 @@ def score(
     same for each token. Both texts are taken as one sentence. A pair that is refused is reported by its number and
     leaves its place empty.
     """
-    choice = ModelChoice(source_language=source_language, target_language=target_language, model=model)
     with ExitStack() as stack:
         translator = stack.enter_context(shared().translator())
         scoring = _Scoring(

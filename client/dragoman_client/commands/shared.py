@@ -74,17 +74,7 @@ class Shared:
 
 def shared_options(command: _Command) -> _Command:
     """Adds the shared options; they work before and after the command's name, and the last one given counts."""
-    return _with_options(command, _OPTIONS)
-
-
-def model_options(command: _Command) -> _Command:
-    """Adds the options that choose a model: source_language, target_language and model."""
-    return _with_options(command, _MODEL_OPTIONS)
-
-
-def search_options(command: _Command) -> _Command:
-    """Adds the options of a command that translates: source_language, target_language, model and max_length."""
-    return _with_options(command, [*_MODEL_OPTIONS, _MAX_LENGTH])
+    return with_options(command, _OPTIONS)
 
 
 def shared() -> Shared:
@@ -97,6 +87,13 @@ def option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
     """Is ``click.option`` with a DRAGOMAN_ twin in the environment, and help that says so."""
     twin = "DRAGOMAN_" + names[0].partition("/")[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, **{"envvar": twin, "show_default": True, "show_envvar": True, **attributes})
+
+
+def with_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    """Adds options; help lists them in their order."""
+    for add in reversed(options):
+        command = add(command)
+    return command
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -140,13 +137,6 @@ def _check_server(context: click.Context, parameter: click.Parameter, value: str
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     _remember(context, parameter, value)
-
-
-def _with_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
-    """Adds options; help lists them in their order."""
-    for add in reversed(options):
-        command = add(command)
-    return command
 
 
 def _key(name: str) -> str:
@@ -195,26 +185,3 @@ _OPTIONS = [
         help="PEM certificates to trust; implies --tls.",
     ),
 ]
-
-_MODEL_OPTIONS = [
-    option(
-        "--source-language",
-        metavar="CODE",
-        help="BCP-47 code of what is translated; by default the model's own.",
-    ),
-    option(
-        "--target-language",
-        metavar="CODE",
-        help="BCP-47 code to translate into; by default the model's own.",
-    ),
-    option(
-        "--model", metavar="NAME", envvar="DRAGOMAN_MODEL_NAME", help="A name that `dragoman models` lists."
-    ),
-]
-
-_MAX_LENGTH = option(
-    "--max-length",
-    metavar="TOKENS",
-    type=click.IntRange(min=1, max=2**31 - 1),
-    help="Target tokens of a sentence at most; by default 10 + 2 x source tokens.",
-)

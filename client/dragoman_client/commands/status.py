@@ -2,6 +2,7 @@
 
 import click
 
+from dragoman_client.commands.choices import json_option
 from dragoman_client.commands.documents import print_json
 from dragoman_client.commands.shared import Seconds, option, shared, shared_options
 from dragoman_client.commands.watch import watch_metrics
@@ -30,7 +31,7 @@ MAX_CHECK_SECONDS = 5.0
     help="Time between two refreshes of --watch.",
 )
 @option("--count", metavar="N", type=click.IntRange(min=1), help="Stop --watch after N refreshes.")
-@option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one a refresh.")
+@json_option("Print one JSON object; with --watch one a refresh.")
 @shared_options
 def status(watch: bool, url: str, interval: float, count: int | None, as_json: bool) -> int:
     """Says whether the server takes requests; exits 0 only when it does."""

@@ -2,22 +2,23 @@
 
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
 from dragoman_client.commands.arguments import Search, check_texts
+from dragoman_client.commands.choices import ModelChoice, json_option, model_options, tokens_option
 from dragoman_client.commands.decoding import decoding_options, read_decoding_options
 from dragoman_client.commands.documents import as_document, print_json
-from dragoman_client.commands.files import Job, check_paths, translate_lines
+from dragoman_client.commands.files import translate_lines
+from dragoman_client.commands.job import Job
+from dragoman_client.commands.job_files import check_paths, open_output
 from dragoman_client.commands.printing import Printer
 from dragoman_client.commands.shared import (
     Seconds,
     is_terminal,
     option,
-    search_options,
     shared,
     shared_options,
 )
@@ -55,7 +56,7 @@ DEFAULT_MAX_OUTAGE_SECONDS = 60.0
     default=None,
     help="Show a translation while it is made; by default that of a single TEXT on a terminal.",
 )
-@search_options
+@model_options
 @decoding_options
 @option(
     "--target-prefix",
@@ -68,13 +69,13 @@ DEFAULT_MAX_OUTAGE_SECONDS = 60.0
     default="sentences",
     help="How a text is cut before translation.",
 )
-@option("--tokens", "include_tokens", is_flag=True, help="Show each target token with its probability.")
+@tokens_option
 @option(
     "--alignments",
     type=click.Choice(["auto", "naive", "shifted"]),
     help="Add ' ||| ' and the numbers of linked words, from 0, as in 0-0 1-2; auto is the model's own method.",
 )
-@option("--json", "as_json", is_flag=True, help="Print one JSON object for each text, on a line.")
+@json_option("Print one JSON object for each text, on a line.")
 @shared_options
 def translate(
     texts: tuple[str, ...],
@@ -83,10 +84,7 @@ def translate(
     resume: bool,
     max_outage_seconds: float,
     stream: bool | None,
-    source_language: str | None,
-    target_language: str | None,
-    model: str | None,
-    max_length: int | None,
+    choice: ModelChoice,
     target_prefix: str | None,
     split: str,
     include_tokens: bool,
@@ -111,15 +109,13 @@ def translate(
         )
     if include_tokens and not (texts or as_json):
         raise click.UsageError("--tokens shows several lines for a text; with a file add --json")
-    options = read_decoding_options(max_decoding_length=max_length, **decoding)
+    options = read_decoding_options(**decoding)
     if options and (options.num_hypotheses or 1) > 1 and not (texts or as_json):
         raise click.UsageError("--num-hypotheses shows several lines for a text; with a file add --json")
     check_texts(texts)
     check_paths(input_path, output_path)
     search = Search(
-        source_language=source_language,
-        target_language=target_language,
-        model=model,
+        **choice,
         options=options,
         include_tokens=include_tokens,
         include_alignments=alignments is not None if alignments in (None, "auto") else alignments,
@@ -144,13 +140,13 @@ def translate(
             and output_path is None
             and is_terminal(sys.stdout)
         )
-    with _open_output(output_path) as output:
+    with open_output(output_path) as output:
         printer = Printer(output, as_json=as_json, single_lines=False, with_links=alignments is not None)
         if stream:
             _stream_texts(texts, search, target_prefix, printer)
         else:
             _translate_texts(texts, search, target_prefix, printer)
-    printer.warn()
+    printer.doubts.warn()
     return 0
 
 
@@ -179,7 +175,7 @@ def _stream_texts(
                 else:
                     _write_pieces(stream, printer.stream)
                     printer.write_rest(stream.result)
-            printer.note(number, stream.result)
+            printer.doubts.note(number, stream.result)
 
 
 def _write_pieces(pieces: Iterable[str], output: BinaryIO) -> None:
@@ -199,8 +195,3 @@ def _write_pieces(pieces: Iterable[str], output: BinaryIO) -> None:
         raise
     output.write(b"\n")
     output.flush()
-
-
-def _open_output(path: Path | None) -> AbstractContextManager[BinaryIO]:
-    """Opens the file, or standard output."""
-    return nullcontext(sys.stdout.buffer) if path is None or str(path) == "-" else path.open("wb")

@@ -124,6 +124,20 @@ def test_number_that_no_request_can_hold_exits_2(
     assert not server.script.attention_requests
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_translations_that_may_be_bad_are_told_of_beside_their_attention(
+    server: ScriptedServer, dragoman: Dragoman, form: str
+) -> None:
+    assert dragoman("attention", SENTENCE, "--format", form).stderr == ""
+    server.script.warnings = [v1.Warning(kind=v1.WarningKind.WARNING_KIND_UNCOVERED_SOURCE)]
+
+    result = dragoman("attention", f"{SENTENCE} Tom likes tea.", "--format", form)
+
+    assert result.exit_code == 0
+    expected = "Warning: 2 of the translations may leave out a part of the source: sentence 1, 2\n"
+    assert result.stderr == expected
+
+
 def test_search_options_travel(server: ScriptedServer, dragoman: Dragoman) -> None:
     dragoman("attention", SENTENCE, "--beam-size", "4", "--max-length", "30")
 

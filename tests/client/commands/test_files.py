@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dragoman import v1
 from dragoman_client.journal import lock
 from tests.client.command_line import Result, invoke
-from tests.client.scripted_server import DIGEST, ScriptedServer, ScriptedService, failure, serve
+from tests.client.scripted_server import DIGEST, Failure, ScriptedServer, ScriptedService, failure, serve
 
 Dragoman = Callable[..., Result]
 
@@ -276,6 +276,38 @@ def test_another_precision_is_refused_before_it_adds_a_line(
     assert result.exit_code == 1
     assert "translates in int8, but what is there is in float32; serve that" in result.stderr
     assert files.output.read_bytes() == before
+
+
+def away(num_calls: int) -> list[Failure]:
+    """Returns the failures of so many calls that gRPC itself has no more patience for."""
+    trailers = (("grpc-retry-pushback-ms", "1"),)
+    unavailable = failure(grpc.StatusCode.UNAVAILABLE, "gone", retry_seconds=0.001, trailers=trailers)
+    return [unavailable] * 4 * num_calls
+
+
+def test_server_that_goes_away_before_it_says_what_its_models_are_is_waited_for(
+    server: ScriptedServer, dragoman: Dragoman, files: Files
+) -> None:
+    files.input.write_bytes(b"a\n" * 2000)
+    interrupt(server, dragoman, files)
+    server.script.model_failures = away(3)
+
+    result = dragoman(*files.arguments("--resume"))
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert not server.script.model_failures
+    assert files.output.read_bytes() == b"<a>\n" * 2000
+
+
+def test_server_that_does_not_say_what_its_models_are_is_not_waited_for_without_end(
+    server: ScriptedServer, dragoman: Dragoman, files: Files
+) -> None:
+    server.script.model_failures = away(3)
+
+    result = dragoman(*files.arguments("--max-outage", "0"))
+
+    assert result.exit_code == 1
+    assert result.stderr.endswith(" is unavailable: gone; 0 lines are done, go on with --resume\n")
 
 
 def test_output_that_grew_is_refused(server: ScriptedServer, dragoman: Dragoman, files: Files) -> None:
