@@ -142,11 +142,6 @@ class StaticModel(InferenceModel):
         """What computes: "PyTorch", and "CUDA graphs" as long as there are any."""
         return "PyTorch, CUDA graphs" if self._recorder else "PyTorch"
 
-    @property
-    def num_recordings(self) -> int:
-        """Shapes that are recorded."""
-        return len(self._replays)
-
     def empty_cache(self, width: int = 1) -> DecoderCache:
         """Returns a cache without rows for sentences with ``width`` rows each."""
         cache = super().empty_cache(width)
@@ -189,9 +184,7 @@ class StaticModel(InferenceModel):
     def _record(self, recorder: Recorder, step: StaticStep, bucket: Bucket) -> None:
         """Takes a step in a shape that hasn't come up yet, and records it."""
         if len(self._replays) >= MAX_RECORDINGS:
-            # All, those of caches that have moved among them: a recorder can't forget one.
-            self._replays.clear()
-            recorder.forget()
+            self._forget(recorder)  # all of them: a recorder can't forget one
         cache = step.cache(bucket)
         self._replays[step.number, bucket] = recorder.record(lambda: self._compute(step, cache))
 
@@ -227,22 +220,23 @@ class StaticModel(InferenceModel):
         for _ in range(min(2, config.max_target_length)):  # the second is the first to be replayed
             replayed, expected = self.step(token_ids, caches[0]), super().step(token_ids, caches[1])
         if self._recorder:
-            difference = (replayed - expected).abs().max().item()
-            if (
-                not difference <= 0.05 * expected.abs().max().item()
-            ):  # kernels may differ, by what half precision rounds
-                self._give_up(f"wrong results, off by {difference:.3g}")
+            # In half precision both round, and in shapes that differ not alike.
+            difference, greatest = (replayed - expected).abs().max().item(), expected.abs().max().item()
+            if difference <= 0.05 * greatest:
+                self._forget(self._recorder)
             else:
-                self._replays.clear()
-                self._recorder.forget()
+                self._give_up(f"logits are off by {difference:.3g}, of {greatest:.3g}")
 
     def _give_up(self, reason: str) -> None:
         _log.warning("CUDA graphs can't be had here; steps launch their kernels one by one: %s", reason)
         recorder, self._recorder = self._recorder, None
-        self._replays.clear()
         self._static_steps.clear()
         if recorder:
-            recorder.forget()
+            self._forget(recorder)
+
+    def _forget(self, recorder: Recorder) -> None:
+        self._replays.clear()
+        recorder.forget()
 
 
 def _next_power(number: int) -> int:
