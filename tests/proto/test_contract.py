@@ -19,6 +19,7 @@ LATER = "later: "
 SCALARS = {
     FieldDescriptor.TYPE_BOOL: "bool",
     FieldDescriptor.TYPE_BYTES: "bytes",
+    FieldDescriptor.TYPE_DOUBLE: "double",
     FieldDescriptor.TYPE_FLOAT: "float",
     FieldDescriptor.TYPE_INT32: "int32",
     FieldDescriptor.TYPE_INT64: "int64",
