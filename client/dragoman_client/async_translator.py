@@ -2,22 +2,16 @@
 # ruff: noqa: ASYNC109 - a timeout travels to the server, which then stops too; `asyncio.timeout` would not tell it
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import overload
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from dragoman.v1 import ListModelsRequest, ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
+from dragoman.v1 import ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
+from dragoman_client.async_connection import AsyncServerConnection
 from dragoman_client.attention import Attention
 from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage
 from dragoman_client.bulk_asyncio import pair_prefixes, translate_in_bulk
 from dragoman_client.bulk_connection import BulkCalls
-from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
 from dragoman_client.chunks import Chunk, send_chunks_together
-from dragoman_client.core import Core, read_health, read_health_error
-from dragoman_client.errors import DragomanError
 from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
 from dragoman_client.requests import (
     build_attention_request,
@@ -26,13 +20,13 @@ from dragoman_client.requests import (
     build_stream_request,
     build_translate_chunks,
 )
-from dragoman_client.responses import read_models, read_scores, read_translations
-from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
+from dragoman_client.responses import read_scores, read_translations
+from dragoman_client.results import BatchResult, Score, Translation
 from dragoman_client.selection import AttentionSelection
 from dragoman_client.streams import AsyncTranslationStream
 
 
-class AsyncTranslator:
+class AsyncTranslator(AsyncServerConnection):
     """A connection to a dragoman server, for asyncio. Takes what :class:`Translator` takes.
 
     ::
@@ -51,45 +45,6 @@ class AsyncTranslator:
     Raises:
         ValueError: The address is not HOST:PORT, or a number is not above 0.
     """
-
-    def __init__(
-        self,
-        address: str = DEFAULT_ADDRESS,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        credentials: grpc.ChannelCredentials | None = None,
-        metadata: Metadata = (),
-        max_concurrent_calls: int = 2,
-    ) -> None:
-        if max_concurrent_calls < 1:
-            raise ValueError(f"max_concurrent_calls is {max_concurrent_calls}; give 1 or more")
-        self._core = Core(address, timeout=timeout, metadata=metadata)
-        self._credentials = credentials
-        self._max_concurrent_calls = max_concurrent_calls
-        self._channel: grpc.aio.Channel | None = None
-        self._bulk_channel: grpc.Channel | None = None
-
-    def _connected(self) -> grpc.aio.Channel:
-        """Returns the channel, which belongs to the event loop of the first call."""
-        if self._channel is None:
-            options = channel_options(self._core.address)
-            self._channel = (
-                grpc.aio.insecure_channel(self._core.address, options)
-                if self._credentials is None
-                else grpc.aio.secure_channel(self._core.address, self._credentials, options)
-            )
-        return self._channel
-
-    def _connected_for_bulk(self) -> grpc.Channel:
-        """Returns the channel of bulk translations, which ``bulk_connection`` explains."""
-        if self._bulk_channel is None:
-            options = channel_options(self._core.address)
-            self._bulk_channel = (
-                grpc.insecure_channel(self._core.address, options)
-                if self._credentials is None
-                else grpc.secure_channel(self._core.address, self._credentials, options)
-            )
-        return self._bulk_channel
 
     @overload
     async def translate(
@@ -302,48 +257,3 @@ class AsyncTranslator:
             ):
                 reader.feed(response)
         return reader.finish()
-
-    async def models(self, *, timeout: float | None = None) -> ModelList:
-        """Returns the served models and the server's limits; see :meth:`Translator.models`."""
-        call = self._core.begin(timeout)
-        with call.raising():
-            response = await TranslationServiceStub(self._connected()).ListModels(
-                ListModelsRequest(), timeout=call.timeout, metadata=call.metadata
-            )
-        return read_models(response)
-
-    async def health(self, model: str | None = None, *, timeout: float | None = None) -> ServingStatus:
-        """Returns whether requests are taken; see :meth:`Translator.health`."""
-        request = health_pb2.HealthCheckRequest(service=model or "")
-        call = self._core.begin(timeout)
-        try:
-            with call.raising():
-                response = await self._health_stub().Check(
-                    request, timeout=call.timeout, metadata=call.metadata
-                )
-        except DragomanError as error:
-            return read_health_error(error)
-        return read_health(response)
-
-    def _health_stub(self) -> Any:
-        """Returns the health service's stub, which knows no types."""
-        return health_pb2_grpc.HealthStub(self._connected())
-
-    async def close(self) -> None:
-        """Ends the connection; calls that still run fail."""
-        self._core.closed = True
-        if self._bulk_channel is not None:
-            self._bulk_channel.close()
-        if self._channel is not None:
-            await self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

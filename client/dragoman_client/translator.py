@@ -1,22 +1,16 @@
 """The blocking client."""
 
 from collections.abc import Generator, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import overload
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from dragoman.v1 import ListModelsRequest, ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
+from dragoman.v1 import ScoreTextRequest, TranslateTextRequest
 from dragoman_client.attention import Attention
 from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage, pair_prefixes
 from dragoman_client.bulk_blocking import translate_in_bulk
 from dragoman_client.bulk_connection import BulkCalls
-from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
 from dragoman_client.chunks import Chunk, send_chunks
-from dragoman_client.core import Core, read_health, read_health_error
-from dragoman_client.errors import DragomanError
+from dragoman_client.connection import ServerConnection
 from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
 from dragoman_client.requests import (
     build_attention_request,
@@ -25,13 +19,13 @@ from dragoman_client.requests import (
     build_stream_request,
     build_translate_chunks,
 )
-from dragoman_client.responses import read_models, read_scores, read_translations
-from dragoman_client.results import BatchResult, ModelList, Score, ServingStatus, Translation
+from dragoman_client.responses import read_scores, read_translations
+from dragoman_client.results import BatchResult, Score, Translation
 from dragoman_client.selection import AttentionSelection
 from dragoman_client.streams import TranslationStream
 
 
-class Translator:
+class Translator(ServerConnection):
     """A connection to a dragoman server. Close it, or use it as a context manager; share it between threads.
 
     ::
@@ -51,24 +45,6 @@ class Translator:
     Raises:
         ValueError: The address is not HOST:PORT, or the timeout is not above 0.
     """
-
-    def __init__(
-        self,
-        address: str = DEFAULT_ADDRESS,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        credentials: grpc.ChannelCredentials | None = None,
-        metadata: Metadata = (),
-    ) -> None:
-        self._core = Core(address, timeout=timeout, metadata=metadata)
-        options = channel_options(address)
-        self._channel = (
-            grpc.insecure_channel(address, options)
-            if credentials is None
-            else grpc.secure_channel(address, credentials, options)
-        )
-        self._stub = TranslationServiceStub(self._channel)
-        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     @overload
     def translate(
@@ -347,55 +323,3 @@ class Translator:
             for response in self._stub.DumpAttention(request, timeout=call.timeout, metadata=call.metadata):
                 reader.feed(response)
         return reader.finish()
-
-    def models(self, *, timeout: float | None = None) -> ModelList:
-        """Returns the served models and the server's limits.
-
-        Args:
-            timeout: Seconds; None takes the translator's.
-
-        Raises:
-            DragomanError: As :meth:`translate` does.
-        """
-        call = self._core.begin(timeout)
-        with call.raising():
-            response = self._stub.ListModels(
-                ListModelsRequest(), timeout=call.timeout, metadata=call.metadata
-            )
-        return read_models(response)
-
-    def health(self, model: str | None = None, *, timeout: float | None = None) -> ServingStatus:
-        """Returns whether requests are taken, by ``grpc.health.v1``.
-
-        Args:
-            model: Asks for this model; None asks for the server as a whole.
-            timeout: Seconds; None takes the translator's.
-
-        Raises:
-            UnavailableError: No server answers; this call is never retried.
-            DragomanError: As :meth:`translate` does.
-        """
-        request = health_pb2.HealthCheckRequest(service=model or "")
-        call = self._core.begin(timeout)
-        try:
-            with call.raising():
-                response = self._health.Check(request, timeout=call.timeout, metadata=call.metadata)
-        except DragomanError as error:
-            return read_health_error(error)
-        return read_health(response)
-
-    def close(self) -> None:
-        """Ends the connection; calls that run in other threads fail."""
-        self._core.closed = True
-        self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -369,7 +369,7 @@ def test_one_translator_serves_several_threads(server: ScriptedServer) -> None:
     assert sorted(results) == sorted(f"<{n}>" for n in range(16))
 
 
-@pytest.mark.parametrize("method", [name for name in vars(Translator) if not name.startswith("_")])
+@pytest.mark.parametrize("method", [name for name in dir(Translator) if not name.startswith("_")])
 def test_both_translators_take_the_same_arguments(method: str) -> None:
     blocking, asynchronous = getattr(Translator, method), getattr(AsyncTranslator, method)
 
@@ -400,6 +400,6 @@ def test_every_method_of_the_contract_has_one_of_ours() -> None:
 
 def test_both_translators_have_the_same_methods() -> None:
     def methods(translator: type) -> set[str]:
-        return {name for name in vars(translator) if not name.startswith("_")}
+        return {name for name in dir(translator) if not name.startswith("_")}
 
     assert methods(Translator) == methods(AsyncTranslator)
