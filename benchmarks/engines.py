@@ -179,7 +179,7 @@ def main(
     from sentences import test_set_pairs
 
     from dragoman_model.checkpoint import BUNDLED_MODEL
-    from dragoman_model.config import read_config
+    from dragoman_model.config_file import read_config
     from dragoman_model.tokenizer import Tokenizer
 
     if quick:

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dragoman_model.checkpoint import CONFIG_FILE, WEIGHTS_FILE, check_files
-from dragoman_model.config import ModelConfig, read_config
+from dragoman_model.config import ModelConfig
+from dragoman_model.config_file import read_config
 from dragoman_model.positions import sinusoidal_positions
 
 Weights = Mapping[str, Tensor]

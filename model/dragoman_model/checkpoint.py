@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from dragoman_model.config import ModelConfig, read_config
+from dragoman_model.config import ModelConfig
+from dragoman_model.config_file import read_config
 from dragoman_model.devices import resolve_device, resolve_precision
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.native.build import library

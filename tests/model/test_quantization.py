@@ -7,7 +7,7 @@ import torch
 from dragoman_model import quantization
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
-from dragoman_model.config import read_config
+from dragoman_model.config_file import read_config
 from dragoman_model.inference import InferenceModel
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
 from dragoman_model.quantization import Int8Linear, best_kernel, is_exact

@@ -15,7 +15,7 @@ from dragoman_model.checkpoint import (
     save_model,
 )
 from dragoman_model.commands.shared import option
-from dragoman_model.config import read_config
+from dragoman_model.config_file import read_config
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.tokenizer import TOKENIZER_FILE
 from dragoman_model.training.recipe import RECIPE_FILE

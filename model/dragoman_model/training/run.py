@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from dragoman_model.checkpoint import CONFIG_FILE, named_weights, save_model
-from dragoman_model.config import ModelConfig, config_from_mapping
+from dragoman_model.config import ModelConfig
+from dragoman_model.config_file import config_from_mapping
 from dragoman_model.errors import RecipeError, TrainingError
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.training.align import align_model
