@@ -63,8 +63,8 @@ def set_up_engine(
         max_batch_size=config.max_batch_size,
         max_queue_size=config.max_queue_size,
         max_queue_seconds=config.max_queue_seconds,
-        max_attention_queue_size=config.max_attention_calls
-        + 1,  # each has one sentence waiting, and so has the sample
+        # Each of these calls has one sentence waiting, and so has the sample.
+        max_attention_queue_size=config.max_attention_calls + 1,
         max_prefill_tokens=config.max_prefill_tokens,
     )
     metrics.model_info.labels(model.name, model.digest, str(model.device), model.precision).set(1)
