@@ -49,12 +49,20 @@ def test_replayed_steps_give_the_logits_of_steps_that_are_not_recorded(variant):
 
 
 @torch.inference_mode()
-def test_half_precision_is_replayed_as_it_is_computed():
+def test_half_precision_is_replayed_as_it_is_computed_with_softmax_in_float32(monkeypatch):
+    softmax, dtypes = torch.softmax, set()
+
+    def watched_softmax(scores, dim):
+        dtypes.add(scores.dtype)
+        return softmax(scores, dim)
+
+    monkeypatch.setattr(torch, "softmax", watched_softmax)
     transformer = make_transformer(torch.bfloat16)
     models = StaticModel(transformer, TapeRecorder()), InferenceModel(transformer)
     for replayed, expected, _ in walk(models, random.Random(1), 30):
         assert replayed.dtype is torch.bfloat16
         torch.testing.assert_close(replayed, expected, rtol=0.02, atol=0.02)
+    assert dtypes == {torch.float32}
 
 
 def test_a_random_walk_of_sentences_ends_in_the_same_translations(tiny_model, monkeypatch):
