@@ -1,6 +1,7 @@
 """Made-up sentence pairs: enough to learn a small vocabulary from, and nobody's corpus."""
 
 import itertools
+import random
 
 from dragoman_model.training.corpus import Pair
 from dragoman_model.training.recipe import AugmentationOptions
@@ -28,3 +29,10 @@ def made_up_pairs() -> list[Pair]:
         )
         for subject, verb, thing, end in itertools.product(_SUBJECTS, _VERBS, _OBJECTS, _ENDS)
     ]
+
+
+def mixed_texts(count: int = 40) -> list[str]:
+    """Texts of none, one and several sentences."""
+    rng = random.Random(0)
+    sources = [pair.source for pair in made_up_pairs()]
+    return ["  \n" if i % 9 == 4 else " ".join(rng.sample(sources, 1 + i % 4)) for i in range(count)]
