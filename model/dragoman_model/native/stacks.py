@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dragoman_model.layers import DecoderLayer, EncoderLayer, Residual
 from dragoman_model.native.maps import HeldMap, fused, output_map
+from dragoman_model.native.memory import WeightMemory
 from dragoman_model.native.structures import FeedForward, Layer, Map, Norm, Stack
 from dragoman_model.transformer import Transformer
 
@@ -24,7 +25,7 @@ class Stacks:
     """
 
     def __init__(self, transformer: Transformer, library: ctypes.CDLL) -> None:
-        self._transformer, self._library = transformer, library
+        self._transformer, self._library, self._memory = transformer, library, WeightMemory()
         self._held: list[Any] = []
         scale = (transformer.config.d_model // transformer.config.num_heads) ** -0.5
         encoder = [
@@ -53,7 +54,7 @@ class Stacks:
             decoder,
             transformer.target_embedding,
             transformer.decoder_norm,
-            self._hold_map(output_map(library, transformer)),
+            self._hold_map(output_map(library, self._memory, transformer)),
         )
 
     def _stack(self, layers: list[Layer], embedding: nn.Embedding, last: nn.Module, project: Map) -> Stack:
@@ -93,7 +94,7 @@ class Stacks:
         return Norm(self._hold(norm.weight.detach()), self._hold(norm.bias.detach()), norm.eps)
 
     def _map(self, linears: Sequence[nn.Module], factors: Sequence[float] = ()) -> Map:
-        return self._hold_map(fused(self._library, linears, factors))
+        return self._hold_map(fused(self._library, self._memory, linears, factors))
 
     def _hold_map(self, held: HeldMap) -> Map:
         self._held += held.tensors

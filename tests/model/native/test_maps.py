@@ -5,6 +5,7 @@ import torch
 
 from dragoman_model.native.build import library, runnable
 from dragoman_model.native.maps import float_map
+from dragoman_model.native.memory import WeightMemory
 from dragoman_model.native.values import long, pointer
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
@@ -33,7 +34,7 @@ def test_a_map_in_float32_is_that_of_the_definition_and_a_row_gets_the_same_bits
     weight, bias, x = (
         torch.randn(shape, generator=generator) for shape in ((outputs, inputs), (outputs,), (19, inputs))
     )
-    held = float_map(kernels, weight, bias)
+    held = float_map(kernels, WeightMemory(), weight, bias)
     alone = [apply(kernels, held, row[None]) for row in x]
     expected = x.double() @ weight.double().t() + bias.double()
     for count in range(1, 20):
