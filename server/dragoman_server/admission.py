@@ -8,7 +8,6 @@ from dragoman_server.errors import (
     DeadlineUnreachableError,
     FieldViolation,
     InvalidArgumentError,
-    QueueFullError,
 )
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.queue import WaitingQueue
@@ -109,18 +108,6 @@ class Admission:
             QueueFullError: It says when to try again.
         """
         check_room(self._limits, self.queue_state(), count, lane)
-
-    def check_attention_room(self, waiting: int, count: int) -> None:
-        """Refuses ``count`` sentences whose attention is wanted where they don't all fit beside those that wait.
-
-        Raises:
-            QueueFullError: They don't.
-        """
-        max_size = self._limits.max_attention_queue_size
-        if waiting + count > max_size:
-            raise QueueFullError(
-                f"the queue is full: {waiting} sentences wait for their attention, at most {max_size} may"
-            )
 
     def check_widths(self, call: Call) -> None:
         """Refuses a call with a sentence that not even an empty batch would hold.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,12 +26,12 @@ from dragoman_model.plan import (
     Sequence,
 )
 from dragoman_server.admission import Admission
+from dragoman_server.attention_queue import AttentionQueue
 from dragoman_server.deadlines import Deadlines
 from dragoman_server.errors import CallError, DeadlineError, InternalError, QueueFullError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
-from dragoman_server.queue import WaitingQueue
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Work
 from dragoman_server.room import QueueState
 from dragoman_server.sentences import (
@@ -42,11 +41,10 @@ from dragoman_server.sentences import (
     Result,
     Sentence,
     SentenceProgress,
-    attend_of,
     lane_of,
     rows_of,
 )
-from dragoman_server.speed import Speed
+from dragoman_server.speed import RowSteps, Speed
 from dragoman_server.turns import BulkTurns
 
 logger = logging.getLogger(__name__)
@@ -68,14 +66,12 @@ class Scheduler:
         self._speed = Speed(limits.max_batch_size)
         self._admission = Admission(limits, self._speed)
         self._bulk_turns = BulkTurns(limits.bulk_share)
-        self._waiting_attention: WaitingQueue[Sentence] = WaitingQueue()
-        self._num_looking_back = 0  # of those that wait for it, the ones that were let in to be translated
+        self._attention = AttentionQueue(limits)
         self._calls: dict[int, CallState] = {}
         self._deadlines = Deadlines(self._calls)
         self._latest_starts = Deadlines(self._calls)
         self._running: dict[int, Sentence] = {}
-        self._joined: dict[int, int] = {}  # which of its lane's steps each of these began with
-        self._num_steps: Counter[Lane] = Counter()  # in which a lane's rows took part
+        self._row_steps = RowSteps()
         self._busy_since: float | None = None  # when the step before ended, or this one began after a pause
         self._first_step: list[Sentence] = []  # those whose first step is on its way
         self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
@@ -90,9 +86,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether the next plan has anything to do."""
-        return bool(
-            self._admission.num_waiting or self._waiting_attention or self._running or self._abandoned
-        )
+        return bool(self._admission.num_waiting or self._attention or self._running or self._abandoned)
 
     def queue_state(self) -> QueueState:
         """Returns how the queue stands; costs nothing."""
@@ -116,13 +110,12 @@ class Scheduler:
             waiting.append(Sentence(state, index, rows_of(work)))
         self._admission.check_widths(call)
         self._admission.check_room(len(others), lane)
-        num_waiting = len(self._waiting_attention) - self._num_looking_back
-        self._admission.check_attention_room(num_waiting, len(attends))
+        self._attention.check_room(len(attends))
         if call.deadline is not None:
             num_rows = sum(sentence.num_rows for sentence in others)
             self._admission.check_deadline(lane, num_rows, call.deadline - now)
         self._admission.add(state, others)
-        self._waiting_attention.add(state.caller, attends)
+        self._attention.add(state, attends)
         self._calls[call.id] = state
         if call.deadline is not None:
             self._deadlines.add(call.deadline, call.id)
@@ -168,7 +161,7 @@ class Scheduler:
         holds_bulk = not is_bulk_due and self._admission.lane_rows(Lane.INTERACTIVE) > 0
         hold = frozenset({Lane.BULK.value} if holds_bulk else ())
         self._in_step = {lane for lane in Lane if lane not in hold and self._admission.lane_rows(lane)}
-        attend = tuple(self._attend())
+        attend = tuple(self._start_attention(*one) for one in self._attention.take())
         self._set_gauges()
         return Plan(admit=admit, remove=remove, attend=attend, hold=hold)
 
@@ -187,14 +180,14 @@ class Scheduler:
             if not finished.hypotheses:
                 self._fail(FailedSentence(finished.id, RuntimeError("no hypothesis")))
                 continue
-            joined = self._joined.get(finished.id, 0)
+            num_steps = self._row_steps.since(finished.id)
             ended = self._leave(finished.id)
             if ended is not None:
                 self._report(ended, finished.best.token_ids, is_complete=True)
                 self._observe_sentence(ended.work, finished)
-                self._speed.observe_sentence(self._num_steps[ended.state.lane] - joined)
+                self._speed.observe_sentence(num_steps)
                 if isinstance(ended.work, Decode) and ended.work.attention_heads:
-                    self._look_back(ended, finished)
+                    self._attention.add_translated(ended, finished)
                 else:
                     self._finish(ended, finished)
         for attention in output.attentions:
@@ -228,7 +221,7 @@ class Scheduler:
         if sentence.state.call.stream is None and not work.is_given:
             self._first_step.append(sentence)
         sentence_id = self._enter(sentence, self._running)
-        self._joined[sentence_id] = self._num_steps[sentence.state.lane]
+        self._row_steps.begin(sentence_id, sentence.state.lane)
         return Sequence(
             id=sentence_id,
             source_ids=work.source_ids,
@@ -240,20 +233,7 @@ class Scheduler:
             report_progress=sentence.state.call.reports_progress,
         )
 
-    def _attend(self) -> list[ForcedDecode]:
-        attend: list[ForcedDecode] = []
-        num_tokens = 0
-        while self._waiting_attention and len(attend) < self.limits.max_attends_per_step:
-            work = attend_of(self._waiting_attention.peek())
-            num_tokens += len(work.source_ids) + len(work.target_ids)
-            if attend and num_tokens > self.limits.max_attend_tokens:
-                break
-            sentence = self._waiting_attention.pop()
-            self._num_looking_back -= isinstance(sentence.work, Decode)
-            attend.append(self._enter_attention(sentence, work))
-        return attend
-
-    def _enter_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:
+    def _start_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:
         sentence_id = self._enter(sentence, self._attending)
         return ForcedDecode(
             id=sentence_id,
@@ -262,12 +242,6 @@ class Scheduler:
             kinds=work.kinds,
             heads=work.heads,
         )
-
-    def _look_back(self, sentence: Sentence, finished: FinishedSentence) -> None:
-        """Lines a finished translation up for its attention; it was let in with its sentence and is never refused."""
-        sentence.state.results[sentence.index] = finished
-        self._waiting_attention.add(sentence.state.caller, [sentence])
-        self._num_looking_back += 1
 
     def _take_attention(self, sentence: Sentence, attention: AttentionOutput) -> None:
         finished = sentence.state.results[sentence.index]
@@ -295,7 +269,7 @@ class Scheduler:
         """Takes the rows back of a sentence that has left the batch; None where its call has ended before."""
         self._abandoned.discard(sentence_id)
         sentence = self._running.pop(sentence_id, None)
-        self._joined.pop(sentence_id, None)
+        self._row_steps.end(sentence_id)
         if sentence is not None:
             sentence.state.running.discard(sentence_id)
             self._admission.leave(sentence)
@@ -347,8 +321,7 @@ class Scheduler:
         """
         del self._calls[state.call.id]
         self._admission.remove(state)
-        waiting = self._waiting_attention.remove(state.caller, lambda sentence: sentence.state is state)
-        self._num_looking_back -= sum(isinstance(sentence.work, Decode) for sentence in waiting)
+        self._attention.remove(state)
         for sentence_id in list(state.running):
             if self._leave(sentence_id) is not None:
                 self._abandoned.add(sentence_id)
@@ -368,7 +341,7 @@ class Scheduler:
 
     def _observe(self, output: BatchOutput, now: float) -> None:
         self._metrics.observe_step(output)
-        self._num_steps.update(self._in_step)
+        self._row_steps.count(self._in_step)
         self._speed.observe(output, 0.0 if self._busy_since is None else now - self._busy_since)
         self._bulk_turns.observe(
             output, interactive=Lane.INTERACTIVE in self._in_step, bulk=Lane.BULK in self._in_step

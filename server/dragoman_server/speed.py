@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dragoman_model.plan import BatchOutput
+from dragoman_server.sentences import Lane
 
 # Fewer steps say little: the first ones of a process are slow.
 MIN_MEASURED_STEPS = 50
@@ -90,6 +93,31 @@ class Speed:
         is_full_known = self._full_step_seconds.count >= _MIN_FULL_STEPS
         step = self._full_step_seconds if is_full_known else self._step_seconds
         return num_rows * self._sentence_steps.value * step.value / self._max_batch_size
+
+
+class RowSteps:
+    """For how many steps sentences have had their rows; those in which their lane stood still don't count."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Lane] = Counter()
+        self._begun: dict[int, tuple[Lane, int]] = {}
+
+    def count(self, lanes: Iterable[Lane]) -> None:
+        """Counts a step of these lanes' rows."""
+        self._counts.update(lanes)
+
+    def begin(self, sentence_id: int, lane: Lane) -> None:
+        """Takes note of a sentence that has its rows from the next step on."""
+        self._begun[sentence_id] = lane, self._counts[lane]
+
+    def since(self, sentence_id: int) -> int:
+        """Returns how many steps have been counted since a sentence began; 0 where it isn't known any more."""
+        lane, count = self._begun.get(sentence_id, (Lane.INTERACTIVE, self._counts[Lane.INTERACTIVE]))
+        return self._counts[lane] - count
+
+    def end(self, sentence_id: int) -> None:
+        """Forgets a sentence, known or not."""
+        self._begun.pop(sentence_id, None)
 
 
 def step_seconds(output: BatchOutput) -> float:

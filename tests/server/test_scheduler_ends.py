@@ -204,8 +204,9 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
         scheduler._attending,
         scheduler._abandoned,
         scheduler._first_step,
-        scheduler._waiting_attention,
-        scheduler._num_looking_back,
+        scheduler._attention,
+        scheduler._attention._num_translated,
+        scheduler._row_steps._begun,
     )
     assert not any(held)
     for lane in scheduler._admission._lanes.values():
