@@ -141,6 +141,18 @@ def test_what_was_built_ahead_from_another_source_is_left_alone(copied, monkeypa
     assert build.library() is None
 
 
+def test_a_file_is_named_after_all_that_it_is_built_from(monkeypatch, tmp_path):
+    folder = tmp_path / "native"
+    shutil.copytree(build.SOURCE.parent, folder, ignore=shutil.ignore_patterns("built", "*.py*"))
+    monkeypatch.setattr(build, "SOURCE", folder / build.SOURCE.name)
+    names = {build._file_name(build.VARIANTS[0])}
+    for file in sorted(folder.iterdir()):
+        with file.open("a", encoding="utf-8") as text:
+            text.write("/**/")
+        names.add(build._file_name(build.VARIANTS[0]))
+    assert len(names) == 1 + len(list(folder.iterdir())) > 2
+
+
 def test_to_build_ahead_without_a_compiler_is_an_error_that_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "_compiler", lambda: None)
     said = CliRunner().invoke(build.main, [str(tmp_path)])
