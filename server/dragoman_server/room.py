@@ -10,9 +10,7 @@ from dragoman_server.errors import QueueFullError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.sentences import Lane
 
-# When a caller had better come back: a full queue of short sentences is worked off in about the first, which is said until something
-# has been measured; beyond the last it had better look again.
-_DEFAULT_RETRY_SECONDS = 0.5
+# Sooner than the first a caller had better not come back, and after the last it had better look again.
 _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 30.0
 # Calls are let in while the queue takes so much of `max_queue_seconds` at the measured speed. That speed wavers, and who waits for
 # longer after all has waited for nothing.
@@ -37,10 +35,11 @@ class QueueState(NamedTuple):
     all_seconds: float = 0.0
 
     @property
-    def retry_seconds(self) -> float:
-        """When a caller that is refused now had better come back: when the queue has been worked off."""
-        seconds = self.all_seconds or _DEFAULT_RETRY_SECONDS
-        return min(max(_MIN_RETRY_SECONDS, seconds), _MAX_RETRY_SECONDS)
+    def retry_seconds(self) -> float | None:
+        """When a caller that is refused now had better come back: when the queue has been worked off; None before any speed was measured."""
+        if not self.all_seconds:
+            return None
+        return min(max(_MIN_RETRY_SECONDS, self.all_seconds), _MAX_RETRY_SECONDS)
 
 
 def check_room(
