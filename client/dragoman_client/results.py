@@ -257,8 +257,8 @@ class Model:
         head_count: Attention heads of a layer.
         max_source_token_count: Longest source sentence in tokens, end-of-sentence included.
         max_target_token_count: Longest translation of a sentence in tokens, end-of-sentence included.
-        kernels: What computes: PyTorch, or the precision and the instructions of the server's own kernels; empty where an older server
-            doesn't say.
+        kernels: What computes: PyTorch, on a GPU with CUDA graphs, or the precision and the instructions of the server's own kernels;
+            empty where an older server doesn't say.
     """
 
     name: str
@@ -289,7 +289,7 @@ class Limits:
         max_queue_size: Sentences of all calls that may wait for each model.
         max_bulk_streams: Bulk calls that may be open at once, for each model.
         max_attention_calls: Calls for attention that are served at once, for each model.
-        max_queue_seconds: How long a call may wait in the queue of its model; 0 is as long as it takes.
+        max_queue_seconds: How long a call may wait in the queue of its model, except a bulk one; 0 is as long as it takes.
     """
 
     max_text_count: int

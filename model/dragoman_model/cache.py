@@ -61,7 +61,7 @@ class KeyValueCache:
         # That hides a column as −∞ would, but leaves numbers to a row that has none, which fills up a `static_step`.
         self._mask = torch.empty((0, block), device=device, dtype=torch.promote_types(dtype, torch.float32))
         self._masked = torch.finfo(self._mask.dtype).min
-        self._kept_bytes: int | None = None  # None is KEPT_BYTES
+        self._kept_bytes = KEPT_BYTES
         self._views: tuple[list[tuple[Tensor, Tensor]], Tensor] | None = None
         self._num_columns = block
 
@@ -216,8 +216,7 @@ class KeyValueCache:
         rows_there, columns_there = self._mask.shape
         rows_left = rows_there if rows_there < 4 * self.num_rows else 2 * self.num_rows
         columns_left = columns_there if columns_there < 4 * self._num_columns else 2 * self._num_columns
-        kept_bytes = KEPT_BYTES if self._kept_bytes is None else self._kept_bytes
-        if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > kept_bytes:
+        if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > self._kept_bytes:
             self._resize(rows_left, columns_left)
         self._views = None
 

@@ -79,9 +79,7 @@ class Transformer(nn.Module):
         )
         self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.int8_output: Int8Linear | None = None  # in the place of the output weight, once quantised
-        self.native_kernels: ctypes.CDLL | None = (
-            None  # what serves where whole sentences and steps are computed
-        )
+        self.native_kernels: ctypes.CDLL | None = None  # whole sentences and steps may run through these
         self._reset_parameters()
 
     @property
