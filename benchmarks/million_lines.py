@@ -2,7 +2,7 @@
 
     python benchmarks/million_lines.py --json million.json       # the bundled model; 20 to 40 minutes
     taskset -c 1 python benchmarks/million_lines.py              # on one core, as the figures in docs/performance.md are
-    python benchmarks/million_lines.py --lines 20000             # a minute
+    python benchmarks/million_lines.py --lines 20000             # two minutes
 
 Short sentences of the test set are translated once, and the file holds them again and again in an order drawn by chance, none twice
 within 2,000 lines: what each line's translation must be is known, and a line that is lost, repeated or out of its place is seen. A
