@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from overload import METHOD, ended, says_when
+from overload_calls import METHOD, ended, says_when
 from wire_load import WireConnection
 
 from dragoman.v1 import TranslateTextRequest
