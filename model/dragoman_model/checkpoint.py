@@ -22,6 +22,7 @@ from dragoman_model.config_file import read_config
 from dragoman_model.devices import resolve_device, resolve_precision
 from dragoman_model.errors import ModelDirectoryError
 from dragoman_model.native.build import library
+from dragoman_model.native.model import is_supported
 from dragoman_model.quantization import best_kernel
 from dragoman_model.tokenizer import TOKENIZER_FILE, Tokenizer
 from dragoman_model.transformer import Transformer
@@ -115,7 +116,7 @@ def load_model(
         transformer.quantize(best_kernel())
     else:
         transformer.to(device=target, dtype=dtype)
-    if native and target.type == "cpu" and dtype in (torch.int8, torch.float32):
+    if native and is_supported(transformer):  # else there is nothing to build them for
         transformer.native_kernels = library()
     return LoadedModel(
         name=directory.resolve().name,

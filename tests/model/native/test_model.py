@@ -118,6 +118,14 @@ def test_the_copy_of_a_model_has_its_kernels_and_in_another_precision_the_operat
     assert type(inference_model(copied.to(torch.bfloat16))) is InferenceModel
 
 
+def test_nothing_is_built_for_a_shape_that_the_kernels_do_not_know(tiny_directory, monkeypatch):
+    monkeypatch.setattr(checkpoint, "library", lambda: pytest.fail("built"))
+    for precision in ("float32", "int8"):
+        load_model(tiny_directory, device="cpu", precision=precision)
+    with pytest.raises(pytest.fail.Exception, match="built"):
+        load_model(BUNDLED_MODEL, device="cpu", precision="float32")
+
+
 def test_a_token_outside_the_vocabulary_is_an_error(models):
     for token in (8000, -1):
         with pytest.raises(IndexError):
