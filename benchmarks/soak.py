@@ -143,7 +143,7 @@ def main(
     ]
     print(checks_table(checks))
     if json_file is not None:
-        document = {**found, "verdicts": [asdict(check) for check in checks]}
+        document = {**found, "checks": [asdict(check) for check in checks]}
         json_file.write_text(json.dumps(document, indent=2, default=asdict) + "\n")
     raise SystemExit(0 if all(check.holds for check in checks) else 1)
 

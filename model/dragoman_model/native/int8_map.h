@@ -68,62 +68,62 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
 }
 
 /* Products of M rows with B blocks of LANES outputs, and what becomes of them. */
-#define TILE(M, B)                                                                                        \
+#define TILE(M, B)                                                                                         \
     static inline void tile_##M##_##B(const Map *map, const uint8_t *q, const float *steps, int64_t block, \
-                                      int relu, const float *add, const int64_t *places, float *out) {                            \
+                                      int relu, const float *add, const int64_t *places, float *out) {     \
         const int64_t inputs = map->inputs, outputs = map->outputs;                                        \
-        const int8_t *weight = (const int8_t *)map->weight + block * inputs * LANES;                                       \
+        const int8_t *weight = (const int8_t *)map->weight + block * inputs * LANES;                       \
         vint sum[M][B];                                                                                    \
-        UNROLL for (int m = 0; m < M; m++)                                                                        \
-            UNROLL for (int b = 0; b < B; b++) sum[m][b] = zero_int();                                            \
+        UNROLL for (int m = 0; m < M; m++)                                                                 \
+            UNROLL for (int b = 0; b < B; b++) sum[m][b] = zero_int();                                     \
         for (int64_t k = 0; k < inputs; k += 4) {                                                          \
             vint w[B];                                                                                     \
-            UNROLL for (int b = 0; b < B; b++) w[b] = load_bytes(weight + b * inputs * LANES + k * LANES);        \
-            UNROLL for (int m = 0; m < M; m++) {                                                                  \
+            UNROLL for (int b = 0; b < B; b++) w[b] = load_bytes(weight + b * inputs * LANES + k * LANES); \
+            UNROLL for (int m = 0; m < M; m++) {                                                           \
                 int32_t four;                                                                              \
                 memcpy(&four, q + m * inputs + k, 4);                                                      \
                 vint a = spread(four);                                                                     \
-                UNROLL for (int b = 0; b < B; b++) dot(sum[m][b], a, w[b]);                           \
+                UNROLL for (int b = 0; b < B; b++) dot(sum[m][b], a, w[b]);                                \
             }                                                                                              \
         }                                                                                                  \
-        UNROLL for (int m = 0; m < M; m++) {                                                                        \
-            float *result = out + (places ? places[m] : m) * outputs;                                  \
-            UNROLL for (int b = 0; b < B; b++) {                                                                  \
+        UNROLL for (int m = 0; m < M; m++) {                                                               \
+            float *result = out + (places ? places[m] : m) * outputs;                                      \
+            UNROLL for (int b = 0; b < B; b++) {                                                           \
                 const int64_t n = (block + b) * LANES;                                                     \
                 vint centred = VI(sub_epi32)(sum[m][b], load_bytes(map->sums + n));                        \
                 vfloat scale = VI(mul_ps)(VI(set1_ps)(steps[m]), VI(loadu_ps)(map->scales + n));           \
-                vfloat y = VI(fmadd_ps)(to_float(centred), scale, VI(loadu_ps)(map->bias + n));  \
+                vfloat y = VI(fmadd_ps)(to_float(centred), scale, VI(loadu_ps)(map->bias + n));            \
                 if (relu) y = VI(max_ps)(y, VI(setzero_ps)());                                             \
                 if (add) y = VI(add_ps)(y, VI(loadu_ps)(add + m * outputs + n));                           \
-                VI(storeu_ps)(result + n, y);                                                   \
+                VI(storeu_ps)(result + n, y);                                                              \
             }                                                                                              \
-        }                                                                                              \
+        }                                                                                                  \
     }
 #if LANES == 16
 #define MANY 6
 #define WIDE 4
 TILE(6, 4) TILE(5, 4) TILE(4, 4) TILE(3, 4) TILE(2, 4) TILE(1, 4)
 TILE(6, 1) TILE(5, 1) TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
-#define CHOOSE(B)                                                                                   \
-    switch (count) {                                                                                \
-    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);                          \
+#define CHOOSE(B)                                                                    \
+    switch (count) {                                                                 \
+    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);       \
     }
 #else
 #define MANY 4
 #define WIDE 2
 TILE(4, 2) TILE(3, 2) TILE(2, 2) TILE(1, 2)
 TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
-#define CHOOSE(B)                                                                                   \
-    switch (count) {                                                                                \
-    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break;                    \
-    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);                          \
+#define CHOOSE(B)                                                                    \
+    switch (count) {                                                                 \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break; \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);       \
     }
 #endif
 
