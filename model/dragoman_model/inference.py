@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dragoman_model.attention import Mechanism
-from dragoman_model.cache import DecoderCache, KeyValueCache
+from dragoman_model.cache import DecoderCache
 from dragoman_model.constraints import Constraint
 from dragoman_model.inference_layers import FeedForwardMaps, Norm, Scores, decoder_maps, encoder_maps, norm_of
+from dragoman_model.key_value_cache import KeyValueCache
 from dragoman_model.layers import DecoderLayer, EncoderLayer
 from dragoman_model.linear import fused, output_map
 from dragoman_model.positions import rotate, rotation

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dragoman_model.cache import COLUMN_BLOCK, DecoderCache
+from dragoman_model.cache import DecoderCache
 from dragoman_model.cuda_graphs import Recorder, Replay
 from dragoman_model.inference import InferenceModel
+from dragoman_model.key_value_cache import COLUMN_BLOCK
 from dragoman_model.transformer import Transformer
 
 _log = logging.getLogger(__name__)

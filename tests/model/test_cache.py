@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from dragoman_model import cache as cache_module
-from dragoman_model.cache import COLUMN_BLOCK, DecoderCache, KeyValueCache, least_moves
+from dragoman_model import key_value_cache
+from dragoman_model.cache import DecoderCache, least_moves
 from dragoman_model.errors import CacheFullError
+from dragoman_model.key_value_cache import COLUMN_BLOCK, KeyValueCache
 
 L, H, K = 2, 3, 25  # wide enough for blocks of no more than COLUMN_BLOCK
 
@@ -145,7 +146,7 @@ def test_a_row_in_the_slot_of_one_that_left_sees_nothing_of_it():
 
 
 def test_the_room_of_a_very_long_row_is_given_back(monkeypatch):
-    monkeypatch.setattr(cache_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 0)
     cache = make_cache(max_length=500)
     for mark in range(400):
         take_step(cache, mark)
@@ -158,7 +159,7 @@ def test_the_room_of_a_very_long_row_is_given_back(monkeypatch):
 
 
 def test_the_room_of_many_rows_is_given_back(monkeypatch):
-    monkeypatch.setattr(cache_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 0)
     cache = make_cache(lengths=(3,) * 40)
     take_step(cache, 1)
     many = cache.rows._buffer.numel()
@@ -173,7 +174,7 @@ def test_the_room_of_many_rows_is_given_back(monkeypatch):
 
 
 def test_room_that_is_reserved_stays_where_it_is_up_to_its_size(monkeypatch):
-    monkeypatch.setattr(cache_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 0)
     cache = make_cache(lengths=(3,) * 40)
     size = cache.rows.size_bytes
     for kept_bytes in (size * 4, 0):

@@ -10,9 +10,10 @@ import torch
 from dragoman_model import batch as batch_module
 from dragoman_model import static_step
 from dragoman_model.batch import RunningBatch
-from dragoman_model.cache import DecoderCache, KeyValueCache
+from dragoman_model.cache import DecoderCache
 from dragoman_model.errors import CacheFullError
 from dragoman_model.inference import InferenceModel
+from dragoman_model.key_value_cache import KeyValueCache
 from dragoman_model.native import model as native_model
 from dragoman_model.static_step import Bucket, StaticModel, bucket_of
 from tests.model.random_walks import make_sequences, make_transformer, tokens_of, translate, walk

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dragoman_model.cache import KeyValueCache
+from dragoman_model.key_value_cache import KeyValueCache
 from dragoman_model.native.values import long, longs, pointer
 
 
