@@ -283,7 +283,7 @@ def test_each_of_several_engines_ends_by_itself_and_fails_alone(model: Path, tmp
 
 def test_scrapes_of_an_engine_that_hangs_have_its_last_figures(own: Server):
     (engine,) = own.engines()
-    assert own.value("dragoman_row_slots") == 1
+    until(lambda: own.value("dragoman_row_slots") == 1)  # from when the process has made its engine
     os.kill(engine, signal.SIGSTOP)
     assert own.value("dragoman_row_slots") == 1
     os.kill(engine, signal.SIGCONT)
