@@ -22,6 +22,7 @@ from dragoman_server.catalogue import Catalogue
 from dragoman_server.config import ServerConfig, split_address
 from dragoman_server.cpus import available_cpus, default_num_threads
 from dragoman_server.doorway import Doorway
+from dragoman_server.engine import JOIN_SECONDS
 from dragoman_server.engine_setup import join_all, set_up_engine
 from dragoman_server.errors import DrainingError
 from dragoman_server.grpc_server import bind, build_grpc_server
@@ -39,8 +40,6 @@ logger = logging.getLogger(__name__)
 # How long the event loop may keep the interpreter from an engine's thread, which asks for it after each kernel. Python's own
 # 5 ms are as long as a step, and the batch would stand still as often as calls are refused meanwhile.
 _SWITCH_SECONDS = 0.001
-# A step takes far less; a device that hangs must not keep the server from ending.
-_JOIN_SECONDS = 5.0
 # Answers that are already made get this long to leave after the engines stopped.
 _FLUSH_SECONDS = 1.0
 
@@ -121,7 +120,7 @@ class App:
         for engine in engines:
             engine.stop(DrainingError())
         # In another thread, so that the answers that are made leave meanwhile.
-        ending = asyncio.to_thread(join_all, engines, _JOIN_SECONDS)
+        ending = asyncio.to_thread(join_all, engines, JOIN_SECONDS)
         await asyncio.gather(self._server.stop(_FLUSH_SECONDS), ending)
         if self._monitoring is not None:
             self._monitoring.stop()

@@ -30,7 +30,7 @@ class ServedModel:
     model: LoadedModel
     engine: Engine | EngineProcess
     metrics: ModelMetrics
-    read_kernels: Callable[[], str] = str
+    read_kernels: Callable[[], str] = lambda: ""
     attention_sample_share: float = 0.0
 
     @property

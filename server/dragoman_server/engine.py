@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # So many failed steps in a row are no bad luck: a device that is gone fails every one, and only a new process helps.
 MAX_FAILED_STEPS = 5
+# How long to wait for one that was told to stop. A step takes far less, and a device that hangs must keep nobody from ending.
+JOIN_SECONDS = 5.0
 # How often it gives a sign of life without work.
 _IDLE_TURN_SECONDS = 0.5
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry
 
-from dragoman_server.engine import Engine
+from dragoman_server.engine import JOIN_SECONDS, Engine
 from dragoman_server.engine_messages import (
     Cancelled,
     Ended,
@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 _NICENESS = 10
 # How soon it notices that the server was killed, where other processes keep the socket open.
 _PARENT_SECONDS = 1.0
-# A step takes far less; a device that hangs must not keep the process from ending.
-_JOIN_SECONDS = 5.0
 
 
 class _Closable(Protocol):
@@ -94,7 +92,7 @@ class _Host:
             except TimeoutError:
                 continue
         self._engine.stop(DrainingError())
-        self._engine.join(_JOIN_SECONDS)
+        self._engine.join(JOIN_SECONDS)
 
     def _take(self, message: object) -> None:
         match message:
