@@ -1,1 +1,1 @@
-"""The int8 kernels in C, built where a compiler is."""
+"""The kernels in C, for int8 and float32, built where a compiler is."""
