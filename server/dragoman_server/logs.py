@@ -82,11 +82,26 @@ def _plain(value: object) -> str:
     return json.dumps(text) if not text or any(char in text for char in ' "=\n') else text
 
 
+class _AnswerLost(logging.Filter):
+    """Leaves out what gRPC says of an answer that couldn't leave since its caller was gone: no error, and the call has its line.
+
+    It happens to refusals most of all, whose callers give up while they wait for their turn on the event loop.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        # By its name, for only a private module has it. What could not even be started is a fault of ours, and says otherwise.
+        return not (
+            type(error).__name__ == "ExecuteBatchError" and str(error).startswith('Failed "execute_batch"')
+        )
+
+
 LOG_FORMATS = {"text": _TextFormatter, "json": _JsonFormatter}
 
 
 def set_up_logging(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
     """Sends every logger's lines to ``stream``, standard error by default, in the given format."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(_AnswerLost())
     handler.setFormatter(LOG_FORMATS[log_format]())
     logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from grpc._cython import cygrpc
 
 from dragoman_server.logs import describe_exception, log_event, set_up_logging
 
@@ -68,3 +69,15 @@ def test_an_exception_is_described_by_type_and_place_only():
     assert description["exception"] == "KeyError"
     assert "test_logs.py" in description["at"]
     assert "a user's text" not in str(description)
+
+
+def test_an_answer_whose_caller_is_gone_is_no_error():
+    _, stream = lines("text")
+    grpc_logger = logging.getLogger("grpc._cython.cygrpc")
+    for said in ('Failed "execute_batch": (<an operation>,)', "Failed grpc_call_start_batch: 2"):
+        try:
+            raise cygrpc.ExecuteBatchError(said)
+        except cygrpc.ExecuteBatchError:
+            grpc_logger.exception("ExecuteBatchError raised in core by servicer method [%s]", said)
+    (line,) = stream.getvalue().splitlines()
+    assert "grpc_call_start_batch" in line
