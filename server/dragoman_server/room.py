@@ -55,13 +55,15 @@ def check_room(
     Args:
         limits: How much may wait, and for how long.
         state: How the queue stands.
-        count: The call's sentences.
+        count: The call's sentences; one that has none, as for attention alone, waits for nothing.
         lane: Where they would wait.
         seconds_share: Of the time that the queue may take.
 
     Raises:
         QueueFullError: It says when to try again.
     """
+    if not count:
+        return
     max_size = limits.max_queue_size
     if lane is Lane.BULK and state.is_bulk_waiting:
         max_size -= limits.num_reserved_places
@@ -106,9 +108,9 @@ class Room:
         a place or two and be read, only to be refused since its sentences need more.
         """
         free = _FREE_SHARE if self._was_full else 0.0
-        count = self._num_held + max(1, int(free * self.max_queue_size))
+        count = max(1, int(free * self.max_queue_size))
         try:
-            check_room(self._limits, self._state(), count, seconds_share=1 - free)
+            check_room(self._limits, self._state_with_held(), count, seconds_share=1 - free)
         except QueueFullError as error:
             self._was_full = True
             return error
@@ -127,7 +129,7 @@ class Room:
         # So many sentences are bulk however they are searched for, and would be refused as that when they have been prepared.
         lane = Lane.BULK if count > max(1, self._limits.num_reserved_rows) else Lane.INTERACTIVE
         try:
-            check_room(self._limits, self._state(), self._num_held + count, lane)
+            check_room(self._limits, self._state_with_held(), count, lane)
         except QueueFullError:
             # Bulk is refused with an eighth of the places free, which are kept for the others.
             self._was_full = self._was_full or lane is Lane.INTERACTIVE
@@ -137,3 +139,7 @@ class Room:
             yield
         finally:
             self._num_held -= count
+
+    def _state_with_held(self) -> QueueState:
+        state = self._state()
+        return state._replace(num_waiting=state.num_waiting + self._num_held)

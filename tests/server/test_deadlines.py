@@ -86,6 +86,16 @@ def test_attention_has_a_queue_of_its_own():
     assert len(stage.step().attend) == 1
 
 
+def test_attention_does_not_wait_for_rows_however_long_others_do():
+    stage = measured(max_batch_size=4, max_queue_seconds=0.12)
+    fill(stage, 4 + 32)
+    with pytest.raises(QueueFullError):
+        stage.add(10)
+    attend = Attend(source_ids=(10, 2), target_ids=(2,))
+    stage.scheduler.add(Call(work=(attend,), arrived=stage.clock.now))
+    assert len(stage.step().attend) == 1
+
+
 @pytest.mark.parametrize("beam_size", [1, 2, 8])
 def test_a_deadline_that_passes_frees_all_rows_of_a_search_at_the_next_step(beam_size: int):
     stage = Stage(max_batch_size=16)
