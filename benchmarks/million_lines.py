@@ -48,7 +48,7 @@ SAY_SECONDS = 60.0
 
 def translate_once(server: RunningServer, sentences: Sequence[str]) -> list[KnownText]:
     """Returns the sentences with their translations from calls of their own, those that make a line each."""
-    with Translator(server.address) as translator:
+    with Translator(server.address, timeout=600) as translator:  # where others use the machine, too
         translations = translator.translate(list(sentences))
     pairs = zip(sentences, translations, strict=True)
     return distinct(KnownText(source, made.text) for source, made in pairs if made.sentence_count == 1)
