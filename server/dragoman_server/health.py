@@ -48,13 +48,16 @@ class Health:
     def is_alive(self) -> bool:
         """Whether every model's engine runs, and the event loop, of which only another thread can see that it hangs."""
         is_loop_hanging = 0 < self._hang_seconds < self._clock() - self._looked
-        engines = (served.engine for served in self._catalogue.models)
-        return all(engine.is_alive for engine in engines) and not self._hanging and not is_loop_hanging
+        return self._do_engines_run and not is_loop_hanging
 
     @property
     def is_ready(self) -> bool:
         """Whether calls are taken and worked on."""
         return self.is_alive and not self._is_draining
+
+    @property
+    def _do_engines_run(self) -> bool:
+        return all(served.engine.is_alive for served in self._catalogue.models) and not self._hanging
 
     async def watch(self) -> None:
         """Looks after the engines until it is cancelled; returns where none counts as hung."""
@@ -85,7 +88,8 @@ class Health:
 
     async def refresh(self) -> None:
         """Tells the watchers how things stand."""
-        await self._set(("", SERVICE_NAME), self.is_alive)
+        # Not `is_alive`: who gets here is on the event loop, which hangs no longer, however long ago it looked.
+        await self._set(("", SERVICE_NAME), self._do_engines_run)
         for served in self._catalogue.models:
             await self._set((served.name,), served.engine.is_alive and served.name not in self._hanging)
 

@@ -105,6 +105,14 @@ async def test_a_server_that_stood_still_as_a_whole_blames_no_engine(
     assert events(caplog) == [("engine hangs", "en-de")]
 
 
+async def test_an_event_loop_that_stood_still_while_the_server_started_leaves_no_mark(stage: Stage):
+    stage.clock.now += 61
+    await stage.health.refresh()
+    await stage.pass_seconds(1)
+    assert stage.health.is_ready
+    assert all((await stage.said()).values())
+
+
 async def test_an_event_loop_that_hangs_is_seen_from_another_thread(stage: Stage):
     await stage.pass_seconds(1)
     stage.clock.now += 61
