@@ -104,9 +104,8 @@ class InferenceModel:
         """
         pad_id = self.config.pad_id
         order = sorted(range(len(sources)), key=lambda index: (len(sources[index]), pad_id in sources[index]))
-        runs: list[
-            tuple[int, int, bool]
-        ] = []  # sentences, their length, whether padding is among their tokens
+        # Sentences, their length, whether padding is among their tokens.
+        runs: list[tuple[int, int, bool]] = []
         for (length, is_padded), indices in itertools.groupby(
             order, key=lambda index: (len(sources[index]), pad_id in sources[index])
         ):

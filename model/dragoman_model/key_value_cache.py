@@ -242,10 +242,8 @@ class KeyValueCache:
 
     def _current_views(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
         if self._views is None or self._views[1].size(-1) != self._num_columns:
-            held = self._buffer[:, :, : self.num_rows, :, : self._num_columns].flatten(
-                2, 3
-            )  # (L, 2, R × H, C, K)
-            layers = [(keys.transpose(1, 2), values) for keys, values in held]
+            held = self._buffer[:, :, : self.num_rows, :, : self._num_columns]  # (L, 2, R, H, C, K)
+            layers = [(keys.transpose(1, 2), values) for keys, values in held.flatten(2, 3)]
             self._views = layers, self._mask[: self.num_rows, None, None, : self._num_columns]
         return self._views
 

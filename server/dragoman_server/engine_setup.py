@@ -138,6 +138,8 @@ def _runs_in_process(model: LoadedModel, config: ServerConfig) -> bool:
     # What a process holds on a GPU, another can't take over; and only on Linux is it safe to fork once libraries are loaded.
     is_possible = model.device.type == "cpu" and sys.platform == "linux"
     if config.engine == "process" and not is_possible:
-        raise ModelError(f"model {model.name!r} is on {model.device}: its engine can have a process of its own on a CPU and "
-                         "Linux alone; set engine to auto or thread")  # fmt: skip
+        raise ModelError(
+            f"model {model.name!r} is on {model.device}: its engine can have a process of its own on a CPU and Linux alone; "
+            "set engine to auto or thread"
+        )
     return config.engine == "process" or (config.engine == "auto" and is_possible and available_cpus() > 1)

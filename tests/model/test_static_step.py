@@ -148,9 +148,8 @@ def test_rows_that_only_fill_up_leave_numbers_where_others_will_join():
         keys, values = memory.layer(layer)
         assert keys.isfinite().all()
         assert values.isfinite().all()
-        assert values.view(-1, 2, *values.shape[1:])[
-            3, :, 0
-        ].any()  # the fourth row, which isn't there, wrote, too
+        by_row = values.view(-1, 2, *values.shape[1:])
+        assert by_row[3, :, 0].any()  # the fourth row, which isn't there, wrote, too
 
 
 @torch.inference_mode()
