@@ -93,21 +93,21 @@ class Admission:
         is_bulk_waiting = len(self._bulk.queue) > 0
         if not self._speed.is_known:
             return QueueState(self.num_waiting, is_bulk_waiting)
-        num_rows = self._interactive.num_waiting_rows
         return QueueState(
             self.num_waiting,
             is_bulk_waiting,
-            interactive_seconds=self._speed.row_wait(num_rows),
-            all_seconds=self._speed.row_wait(num_rows + self._bulk.num_waiting_rows),
+            interactive_seconds=self._speed.row_wait(self._interactive.num_waiting_rows),
+            bulk_seconds=self._speed.row_wait(self._bulk.num_waiting_rows),
+            bulk_row_seconds=self._speed.row_wait(self._bulk.queue.num_callers),
         )
 
-    def check_room(self, count: int, lane: Lane) -> None:
+    def check_room(self, count: int, lane: Lane, num_rows: int) -> None:
         """Refuses a call whose ``count`` sentences don't all fit, or would wait for too long.
 
         Raises:
             QueueFullError: It says when to try again.
         """
-        check_room(self._limits, self.queue_state(), count, lane)
+        check_room(self._limits, self.queue_state(), count, lane, num_rows=num_rows)
 
     def check_widths(self, call: Call) -> None:
         """Refuses a call with a sentence that not even an empty batch would hold.

@@ -26,20 +26,27 @@ class QueueState(NamedTuple):
         num_waiting: Sentences that wait.
         is_bulk_waiting: Whether there are bulk sentences among them.
         interactive_seconds: How long the interactive ones will take at the measured speed; 0 before any was measured.
-        all_seconds: How long all of them will.
+        bulk_seconds: How long the bulk ones will.
+        bulk_row_seconds: How long these keep a call waiting at most for each row of its own, since callers share evenly.
     """
 
     num_waiting: int
     is_bulk_waiting: bool
     interactive_seconds: float = 0.0
-    all_seconds: float = 0.0
+    bulk_seconds: float = 0.0
+    bulk_row_seconds: float = 0.0
 
     @property
     def retry_seconds(self) -> float | None:
         """When a caller that is refused now had better come back: when the queue has been worked off; None before any speed was measured."""
-        if not self.all_seconds:
-            return None
-        return min(max(_MIN_RETRY_SECONDS, self.all_seconds), _MAX_RETRY_SECONDS)
+        seconds = self.interactive_seconds + self.bulk_seconds
+        return min(max(_MIN_RETRY_SECONDS, seconds), _MAX_RETRY_SECONDS) if seconds else None
+
+    def wait_seconds(self, lane: Lane, num_rows: int) -> float:
+        """Returns how long a call that takes so many rows would wait for the first: bulk waits for interactive sentences, too."""
+        if lane is Lane.INTERACTIVE:
+            return self.interactive_seconds
+        return self.interactive_seconds + min(self.bulk_seconds, num_rows * self.bulk_row_seconds)
 
 
 def check_room(
@@ -48,6 +55,7 @@ def check_room(
     count: int,
     lane: Lane = Lane.INTERACTIVE,
     *,
+    num_rows: int = 0,
     seconds_share: float = 1.0,
 ) -> None:
     """Refuses a call whose ``count`` sentences don't all fit, or would wait for too long.
@@ -57,6 +65,7 @@ def check_room(
         state: How the queue stands.
         count: The call's sentences; one that has none, as for attention alone, waits for nothing.
         lane: Where they would wait.
+        num_rows: That they take; 0 is one each.
         seconds_share: Of the time that the queue may take.
 
     Raises:
@@ -72,11 +81,10 @@ def check_room(
             f"the queue is full: {state.num_waiting} sentences wait, at most {max_size} may, {count} more don't fit",
             retry_seconds=state.retry_seconds,
         )
-    # Interactive sentences go before bulk ones.
-    seconds = state.interactive_seconds if lane is Lane.INTERACTIVE else state.all_seconds
+    seconds = state.wait_seconds(lane, num_rows or count)
     if limits.max_queue_seconds and seconds > seconds_share * _EXPECTED_SHARE * limits.max_queue_seconds:
         raise QueueFullError(
-            f"the queue is full: what waits takes {seconds:.2f} s at the measured speed, and no call may wait for more "
+            f"the queue is full: what comes first takes {seconds:.2f} s at the measured speed, and no call may wait for more "
             f"than {limits.max_queue_seconds:g} s (--max-queue-seconds)",
             retry_seconds=state.retry_seconds,
         )

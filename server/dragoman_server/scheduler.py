@@ -109,10 +109,10 @@ class Scheduler:
             waiting = attends if isinstance(work, Attend) else others
             waiting.append(Sentence(state, index, rows_of(work)))
         self._admission.check_widths(call)
-        self._admission.check_room(len(others), lane)
+        num_rows = sum(sentence.num_rows for sentence in others)
+        self._admission.check_room(len(others), lane, num_rows)
         self._attention.check_room(len(attends))
         if call.deadline is not None:
-            num_rows = sum(sentence.num_rows for sentence in others)
             self._admission.check_deadline(lane, num_rows, call.deadline - now)
         self._admission.add(state, others)
         self._attention.add(state, attends)
@@ -331,6 +331,8 @@ class Scheduler:
             self._metrics.count_sentences(reason, state.results.count(None))
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
+        if not self.has_work:
+            self._busy_since = None
         self._set_gauges()
 
     def _observe_sentence(self, work: Work, finished: FinishedSentence) -> None:

@@ -175,19 +175,45 @@ def test_the_items_of_a_stream_wait_for_as_long_as_it_takes():
     assert outcomes[-1].call is item
 
 
-def test_interactive_calls_do_not_wait_for_bulk_ones_which_wait_for_all():
-    stage = measured(max_batch_size=64, max_queue_seconds=0.12)
-    stage.add(*[10] * 900)
+def test_a_bulk_call_waits_for_as_much_as_even_sharing_lets_go_first():
+    stage = measured(max_batch_size=64, max_queue_size=4096, max_queue_seconds=0.12)
+    stage.add(*[10] * 900)  # a row every sixth of a millisecond, so that this takes 150
     stage.step()
-    stage.add(10)
+    for _ in range(22):
+        stage.add(*[10] * 20)  # each of which has 20 rows of each other before it
     with pytest.raises(QueueFullError, match="at the measured speed"):
-        stage.add(*[10] * 20)
+        for _ in range(4):
+            stage.add(*[10] * 20)
+    stage.add(*[10] * 10)
+    stage.add(10)  # interactive
+
+
+def test_a_stream_that_keeps_its_place_filled_refuses_nobody():
+    stage = measured(max_batch_size=64, max_queue_seconds=0.12)
+    for _ in range(256 * 3):
+        stage.scheduler.add(Call(work=(decode(10),), arrived=stage.clock.now, stream=7))
+    stage.step()
+    stage.add(*[10] * 20)
+
+
+def test_an_idle_time_counts_for_no_step():
+    stage = measured(max_batch_size=1)
+    before = stage.scheduler._speed.row_wait(1)
+    stage.add(10)
+    waiting = stage.add(10)
+    for _ in range(10):
+        stage.step()
+    stage.scheduler.cancel(waiting.id)
+    stage.clock.now += 1000
+    stage.add(10)
+    stage.run_until_idle()
+    assert stage.scheduler._speed.row_wait(1) == pytest.approx(before, rel=0.02)
 
 
 def test_a_door_that_was_shut_opens_when_an_eighth_of_the_time_is_free():
     limits = SchedulerLimits(max_queue_seconds=0.3)
     seconds = 0.19
-    room = Room(limits, lambda: QueueState(100, False, seconds, seconds))
+    room = Room(limits, lambda: QueueState(100, False, interactive_seconds=seconds))
     assert room.find_refusal() is None
     seconds = 0.21
     assert room.find_refusal() is not None

@@ -103,9 +103,9 @@ def test_what_is_on_its_way_counts_among_those_that_wait():
     assert board.read(0) == QueueState(0, False)
     assert board.read(3).num_waiting == 3
     board.count_taken(3)
-    board.publish(QueueState(2, True, 0.5, 1.5))
-    assert board.read(3) == QueueState(2, True, 0.5, 1.5)
-    assert board.read(7) == QueueState(6, True, 0.5, 1.5)
+    board.publish(QueueState(2, True, 0.5, 1.5, 0.1))
+    assert board.read(3) == QueueState(2, True, 0.5, 1.5, 0.1)
+    assert board.read(7) == QueueState(6, True, 0.5, 1.5, 0.1)
 
 
 async def test_the_other_end_learns_of_a_close_although_another_process_holds_this_one():

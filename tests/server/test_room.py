@@ -19,7 +19,7 @@ def test_a_refused_call_is_told_of_its_own_sentences_and_of_all_that_are_before_
 
 
 def test_a_call_without_sentences_is_let_in_however_full_the_queue():
-    room = Room(LIMITS, lambda: QueueState(10, False, 5.0, 5.0))
+    room = Room(LIMITS, lambda: QueueState(10, False, interactive_seconds=5.0))
     assert room.find_refusal() is not None
     with pytest.raises(QueueFullError), room.hold(1):
         pass
