@@ -8,12 +8,17 @@ from collections.abc import Sequence
 
 from file_job import Run
 from known_lines import Comparison
-from memory_growth import MAX_GROWTH, growth_check, settled_growth
+from memory_growth import MAX_GROWTH, Growth, growth, growth_check, settled_growth
 from reporting import Check
 from stalled_reader import Stall
 
 from dragoman_client.bulk import DEFAULT_MAX_PENDING
 from dragoman_server.rpcs.translate_batch import MAX_ITEMS
+
+# The bar's library (rich) remembers the widths of the 4,096 texts that it measured last: a megabyte, full after some three minutes.
+BAR_SETTLING_SAMPLES = 200
+# A run of fewer samples is too short to be judged.
+MIN_JUDGED_SAMPLES = 300
 
 ENDED_BY = {-signal.SIGKILL: "killed", 130: "interrupted", 0: "to the end"}
 
@@ -50,13 +55,17 @@ def job_checks(
         Check(f"items of the stream in the engine, at most ({MAX_ITEMS})", in_engine, 0 < in_engine <= MAX_ITEMS),
         growth_check("the server's memory, growth after the first tenth", server),
         *(
-            growth_check(
-                f"the command's, {ENDED_BY.get(run.exit_code, '?')}, likewise",
-                settled_growth([(sample.num_lines, sample.command_bytes) for sample in run.samples]),
-            )
+            growth_check(f"the command's, {ENDED_BY.get(run.exit_code, '?')}, from when its bar has settled", settled_command(run))
             for run in runs
+            if len(run.samples) >= MIN_JUDGED_SAMPLES
         ),
     ]  # fmt: skip
+
+
+def settled_command(run: Run) -> Growth:
+    """Returns the growth of a command after the first tenth of its run, and after its bar's library has found its size."""
+    samples = run.samples[max(BAR_SETTLING_SAMPLES, len(run.samples) // 10) :]
+    return growth([(sample.num_lines, sample.command_bytes) for sample in samples])
 
 
 def stall_checks(stalled: Stall) -> list[Check]:

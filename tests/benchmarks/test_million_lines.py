@@ -18,7 +18,7 @@ from dragoman_model.translator import Translator
 from tests.integration.servers import SENTENCES, serving
 from tests.models import make_tiny_model
 
-FLAT = [(done, 300.0, 50.0, 256) for done in range(0, 101, 5)]
+FLAT = [(done, 300_000.0, 50_000.0, 256) for done in range(0, 1000, 2)]
 
 
 def run(first, last, exit_code, said="", looks=FLAT):
@@ -40,12 +40,13 @@ GOOD = {
 }
 
 
-def leaking(command_leak, server_leak):
-    looks = [
+def last_run_with(command_leak=0.0, server_leak=0.0, looks=FLAT):
+    """Returns the runs, the last of them with so many bytes more a line."""
+    grown = [
         (done, server + server_leak * done, command + command_leak * done, held)
-        for done, server, command, held in FLAT
+        for done, server, command, held in looks
     ]
-    return [RUNS[0], RUNS[1], run(2000, 4000, 0, looks=looks)]
+    return [RUNS[0], RUNS[1], run(2000, 4000, 0, looks=grown)]
 
 
 def test_a_job_that_went_well_holds():
@@ -64,9 +65,9 @@ def test_a_job_that_went_well_holds():
         ({"num_translated": 3999}, "translated in vain"),
         ({"num_translated": 4000 + 2 * 512 + 1}, "translated in vain"),
         ({"journal_left": True}, "journal"),
-        ({"runs": [RUNS[0], RUNS[1], run(2000, 4000, 0, looks=[*FLAT, (101, 300, 50, 257)])]}, "in the engine"),
-        ({"runs": leaking(0.02, 0)}, "the command's, to the end"),
-        ({"runs": leaking(0, 0.5)}, "the server's memory"),
+        ({"runs": last_run_with(looks=[*FLAT, (1000, 3e5, 5e4, 257)])}, "in the engine"),
+        ({"runs": last_run_with(command_leak=2.0)}, "the command's, to the end"),
+        ({"runs": last_run_with(server_leak=20.0)}, "the server's memory"),
     ],
 )  # fmt: skip
 def test_each_fault_is_seen_as_what_it_is(fault, what):
@@ -74,11 +75,20 @@ def test_each_fault_is_seen_as_what_it_is(fault, what):
     assert what in missed.what
 
 
+def test_what_the_bar_takes_in_its_first_minutes_is_no_growth_and_a_short_run_is_not_judged():
+    bar = [(done, server, command + 100 * min(done, 390), held) for done, server, command, held in FLAT]
+    for looks in (
+        bar,
+        [(done, server, command * (1 + done), held) for done, server, command, held in FLAT[:299]],
+    ):
+        assert all(check.holds for check in job_checks(**{**GOOD, "runs": last_run_with(looks=looks)}))
+
+
 def test_figures_are_of_all_runs_together():
-    figures = job_figures(leaking(0, 1000.0))
+    figures = job_figures(last_run_with(server_leak=1000.0))
     assert figures["lines a second"] == pytest.approx(4000 / 150, abs=0.1)
     assert figures["server, CPU ms a line"] == pytest.approx(6000 / 4000)
-    assert figures["server, peak MB"] == 0.1
+    assert figures["server, peak MB"] == pytest.approx(1.3, abs=0.01)
 
 
 QUIET = Stall(
