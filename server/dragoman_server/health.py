@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -19,6 +20,8 @@ SERVICE_NAME = "dragoman.v1.TranslationService"
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _LOOK_SECONDS = 1.0
+# An event loop that seems to hang gets so long to look after all: it may have stood still together with the whole server.
+_PATIENCE_SECONDS = 2 * _LOOK_SECONDS
 
 
 class Health:
@@ -31,29 +34,43 @@ class Health:
         catalogue: The served models.
         hang_seconds: How long an engine must have been silent to count as hung; 0 is never.
         clock: Seconds that only grow.
+        patience_seconds: How long an event loop that seems to hang is waited for.
     """
 
     def __init__(
-        self, catalogue: Catalogue, *, hang_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        catalogue: Catalogue,
+        *,
+        hang_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self.servicer = health.aio.HealthServicer()
         self._catalogue = catalogue
         self._hang_seconds = hang_seconds
         self._clock = clock
+        self._patience_seconds = patience_seconds
         self._looked = clock()
+        self._has_looked = threading.Event()
+        self._has_looked.set()
         self._hanging: set[str] = set()
         self._is_draining = False
 
     @property
     def is_alive(self) -> bool:
-        """Whether every model's engine runs, and the event loop, of which only another thread can see that it hangs."""
-        is_loop_hanging = 0 < self._hang_seconds < self._clock() - self._looked
-        return self._do_engines_run and not is_loop_hanging
+        """Whether every model's engine runs, and the event loop; for other threads, which alone can see that it hangs."""
+        return not self._is_loop_hanging() and self._do_engines_run
+
+    def _is_loop_hanging(self) -> bool:
+        if not 0 < self._hang_seconds < self._clock() - self._looked:
+            return False
+        self._has_looked.clear()
+        return not self._has_looked.wait(self._patience_seconds)
 
     @property
     def is_ready(self) -> bool:
         """Whether calls are taken and worked on."""
-        return self.is_alive and not self._is_draining
+        return not self._is_draining and self.is_alive
 
     @property
     def _do_engines_run(self) -> bool:
@@ -68,6 +85,7 @@ class Health:
     async def look(self) -> None:
         """Takes note of the engines that hang and of those that go on, and tells the watchers and the log of a change."""
         elapsed, self._looked = self._clock() - self._looked, self._clock()
+        self._has_looked.set()
         if elapsed > self._hang_seconds / 2:
             return  # the whole server stood still, stopped in a terminal say, and the engines could not but be silent
         has_changed = False

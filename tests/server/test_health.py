@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,6 +13,7 @@ from grpc_health.v1 import health_pb2
 from dragoman_server.catalogue import Catalogue
 from dragoman_server.health import SERVICE_NAME, Health
 from dragoman_server.heartbeat import Heartbeat
+from tests.integration.servers import until
 from tests.server.fakes import ManualClock
 
 HANG_SECONDS = 60.0
@@ -34,12 +36,18 @@ class Stage:
     """Two engines that beat at every second unless they are silent, and what is said of them."""
 
     hang_seconds: float = HANG_SECONDS
+    patience_seconds: float = 0.0
     clock: ManualClock = field(default_factory=ManualClock)
 
     def __post_init__(self) -> None:
         self.models = [Served(name, FakeEngine(Heartbeat(self.clock))) for name in ("en-de", "de-en")]
         catalogue = Catalogue(cast(Any, self.models))
-        self.health = Health(catalogue, hang_seconds=self.hang_seconds, clock=self.clock)
+        self.health = Health(
+            catalogue,
+            hang_seconds=self.hang_seconds,
+            clock=self.clock,
+            patience_seconds=self.patience_seconds,
+        )
 
     async def pass_seconds(self, seconds: int, *silent: str) -> None:
         for _ in range(seconds):
@@ -119,6 +127,15 @@ async def test_an_event_loop_that_hangs_is_seen_from_another_thread(stage: Stage
     assert not stage.health.is_alive
     await stage.health.look()
     assert stage.health.is_alive
+
+
+async def test_whoever_asks_as_a_paused_server_goes_on_waits_for_the_event_loop():
+    health = (stage := Stage(patience_seconds=60)).health
+    stage.clock.now += 61
+    asking = asyncio.create_task(asyncio.to_thread(lambda: health.is_alive))
+    await until(lambda: not health._has_looked.is_set())
+    await health.look()
+    assert await asking
 
 
 async def test_an_engine_that_ends_while_it_hangs_does_not_go_on(
