@@ -43,10 +43,10 @@ class QueueState(NamedTuple):
         return min(max(_MIN_RETRY_SECONDS, seconds), _MAX_RETRY_SECONDS) if seconds else None
 
     def wait_seconds(self, lane: Lane, num_rows: int) -> float:
-        """Returns how long a call that takes so many rows would wait for the first: bulk waits for interactive sentences, too."""
+        """Returns how long a call that takes so many rows would wait for the first."""
         if lane is Lane.INTERACTIVE:
             return self.interactive_seconds
-        return self.interactive_seconds + min(self.bulk_seconds, num_rows * self.bulk_row_seconds)
+        return min(self.bulk_seconds, num_rows * self.bulk_row_seconds)
 
 
 def check_room(

@@ -158,6 +158,7 @@ class Scheduler:
         admit = tuple(
             self._start(sentence, sentence.work) for sentence in joining if isinstance(sentence.work, Decode)
         )
+        self._refuse_those_too_late(now)
         holds_bulk = not is_bulk_due and self._admission.lane_rows(Lane.INTERACTIVE) > 0
         hold = frozenset({Lane.BULK.value} if holds_bulk else ())
         self._in_step = {lane for lane in Lane if lane not in hold and self._admission.lane_rows(lane)}
@@ -301,6 +302,9 @@ class Scheduler:
     def _end_overdue(self, now: float) -> None:
         for call_id in self._deadlines.pop_passed(now):
             self._drop(self._calls[call_id], "deadline", DeadlineError())
+
+    def _refuse_those_too_late(self, now: float) -> None:
+        """Refuses calls that have waited for as long as they may; after admission, since those whose turn is now wait no longer."""
         for call_id in self._latest_starts.pop_passed(now):
             state = self._calls[call_id]
             if not state.has_started:

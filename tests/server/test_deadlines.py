@@ -163,6 +163,33 @@ def test_no_call_waits_for_longer_than_it_may():
     assert [outcome.call for outcome in stage.scheduler.take_outcomes() if not outcome.error] == [running]
 
 
+def test_a_call_that_nobody_is_before_is_served_however_late_the_engine_looks():
+    stage = Stage(max_batch_size=4, max_queue_seconds=0.5)
+    call = stage.add(10)
+    stage.clock.now += 2  # the whole server stood still, or the bound is shorter than a step
+    stage.run_until_idle()
+    (outcome,) = stage.scheduler.take_outcomes()
+    assert outcome.call is call
+    assert outcome.error is None
+
+
+def test_a_bulk_call_gets_through_beside_interactive_ones_that_fill_their_queue():
+    stage = measured(max_batch_size=64, max_queue_seconds=0.12)
+    for _ in range(64):
+        stage.add(10)
+    stage.step()
+    while stage.scheduler.queue_state().interactive_seconds < 0.08:
+        stage.add(10)
+    with pytest.raises(QueueFullError):
+        stage.add(10)
+    bulk = stage.add(*[10] * 60)
+    with pytest.raises(QueueFullError):  # one at a time, in the eighth of the rows that is left to bulk
+        stage.add(*[10] * 60)
+    for _ in range(20):
+        stage.step()
+    assert stage.scheduler._calls[bulk.id].has_started
+
+
 def test_the_items_of_a_stream_wait_for_as_long_as_it_takes():
     stage = Stage(max_batch_size=1, max_queue_seconds=0.5)
     stage.add(30)
