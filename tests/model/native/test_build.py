@@ -143,7 +143,9 @@ def test_what_was_built_ahead_from_another_source_is_left_alone(copied, monkeypa
 
 def test_a_file_is_named_after_all_that_it_is_built_from(monkeypatch, tmp_path):
     folder = tmp_path / "native"
-    shutil.copytree(build.SOURCE.parent, folder, ignore=shutil.ignore_patterns("built", "__pycache__", "*.py"))
+    shutil.copytree(
+        build.SOURCE.parent, folder, ignore=shutil.ignore_patterns("built", "__pycache__", "*.py")
+    )
     monkeypatch.setattr(build, "SOURCE", folder / build.SOURCE.name)
     names = {build._file_name(build.VARIANTS[0])}
     for file in sorted(folder.iterdir()):
