@@ -93,16 +93,14 @@ class Admission:
         is_bulk_waiting = len(self._bulk.queue) > 0
         if not self._speed.is_known:
             return QueueState(self.num_waiting, is_bulk_waiting)
-        # Beside interactive sentences that wait, bulk has no more than the rows that these leave it.
-        share = (
-            self._limits.num_reserved_rows / self._limits.max_batch_size if self._interactive.queue else 1.0
-        )
+        # Beside interactive sentences that wait, bulk has no more than the rows that these leave it, or one sentence's.
+        of_rows = max(1, self._limits.num_reserved_rows) if self._interactive.queue else None
         return QueueState(
             self.num_waiting,
             is_bulk_waiting,
             interactive_seconds=self._speed.row_wait(self._interactive.num_waiting_rows),
-            bulk_seconds=self._speed.row_wait(self._bulk.num_waiting_rows) / (share or 1.0),
-            bulk_row_seconds=self._speed.row_wait(self._bulk.queue.num_callers) / (share or 1.0),
+            bulk_seconds=self._speed.row_wait(self._bulk.num_waiting_rows, of_rows),
+            bulk_row_seconds=self._speed.row_wait(self._bulk.queue.num_callers, of_rows),
         )
 
     def check_room(self, count: int, lane: Lane, num_rows: int) -> None:

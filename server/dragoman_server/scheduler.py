@@ -258,7 +258,6 @@ class Scheduler:
         sentence_id = next(self._sentence_ids)
         group[sentence_id] = sentence
         sentence.state.running.add(sentence_id)
-        sentence.state.has_started = True
         if sentence.state.results[sentence.index] is not None or sentence.state.call.is_sample:
             return sentence_id  # counted when it was translated
         if sentence.state.call.stream is None:  # a stream's items wait on purpose

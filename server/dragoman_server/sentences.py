@@ -32,7 +32,6 @@ class CallState:
         remaining: Sentences that have not ended.
         has_token: Whether a step has run for one of them.
         running: Its sentences in the batch, by the batch's ids.
-        has_started: Whether one of its sentences is or was in the batch.
     """
 
     call: Call
@@ -42,7 +41,11 @@ class CallState:
     remaining: int
     has_token: bool = False
     running: set[int] = field(default_factory=set)
-    has_started: bool = False
+
+    @property
+    def has_started(self) -> bool:
+        """Whether one of its sentences is or was in the batch."""
+        return bool(self.running) or any(result is not None for result in self.results)
 
     @property
     def caller(self) -> int:

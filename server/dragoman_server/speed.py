@@ -84,15 +84,15 @@ class Speed:
         """Takes for how many steps a sentence had its rows."""
         self._sentence_steps.add(num_steps)
 
-    def row_wait(self, num_rows: int) -> float:
-        """Returns after how many seconds so many rows will have come free in a full batch.
+    def row_wait(self, num_rows: int, of_rows: int | None = None) -> float:
+        """Returns after how many seconds so many rows will have come free in a full batch, or among ``of_rows`` of its rows.
 
         A row is busy for the steps of a sentence, so that a batch of B rows sets B / steps of them free at each step. What is
         known of smaller batches, whose steps take less, stands in until some full ones have been seen.
         """
         is_full_known = self._full_step_seconds.count >= _MIN_FULL_STEPS
         step = self._full_step_seconds if is_full_known else self._step_seconds
-        return num_rows * self._sentence_steps.value * step.value / self._max_batch_size
+        return num_rows * self._sentence_steps.value * step.value / (of_rows or self._max_batch_size)
 
 
 class RowSteps:
