@@ -1,7 +1,8 @@
 import pytest
 
 from dragoman_model.plan import BatchOutput, PhaseStats
-from dragoman_server.speed import MIN_MEASURED_STEPS, Average, Speed
+from dragoman_server.sentences import Lane
+from dragoman_server.speed import MIN_MEASURED_STEPS, Average, RowSteps, Speed
 
 
 def step(seconds: float, *, rows: int = 4, prefill_seconds: float = 0.0, tokens: int = 10) -> BatchOutput:
@@ -63,6 +64,28 @@ def test_what_small_batches_take_says_little_of_a_full_one():
     for _ in range(100):
         speed.observe(step(0.001, rows=3))
     assert speed.row_wait(64) == pytest.approx(0.096, rel=0.01)
+
+
+def test_rows_that_stand_still_take_no_step():
+    steps = RowSteps()
+    steps.begin(1, Lane.INTERACTIVE)
+    steps.begin(2, Lane.BULK)
+    steps.count({Lane.INTERACTIVE, Lane.BULK})
+    steps.begin(3, Lane.BULK)
+    for _ in range(3):
+        steps.count({Lane.INTERACTIVE})
+    assert [steps.since(sentence_id) for sentence_id in (1, 2, 3)] == [4, 1, 0]
+    steps.end(1)
+    assert steps.since(1) == 0
+
+
+def test_rows_come_free_more_slowly_among_few_of_them():
+    speed = Speed(64)
+    for _ in range(MIN_MEASURED_STEPS):
+        speed.observe(step(0.01, rows=64))
+        speed.observe_sentence(20)
+    assert speed.row_wait(16) == pytest.approx(0.05)
+    assert speed.row_wait(16, 8) == pytest.approx(0.4)
 
 
 def test_the_cost_of_encoding_a_token_is_measured_with_its_padding():
