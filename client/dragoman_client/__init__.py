@@ -26,13 +26,8 @@ from dragoman_client.results import (
     BatchResult,
     FinishReason,
     Hypothesis,
-    LanguagePair,
-    Limits,
-    Model,
-    ModelList,
     Score,
     ScoredToken,
-    ServingStatus,
     TextSpan,
     Translation,
     TranslationWarning,
@@ -46,6 +41,7 @@ from dragoman_client.selection import (
     AttentionSelection,
     WeightType,
 )
+from dragoman_client.serving import LanguagePair, Limits, Model, ModelList, ServingStatus
 from dragoman_client.streams import AsyncTranslationStream, TranslationStream
 from dragoman_client.translator import Translator
 

@@ -11,7 +11,7 @@ from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Me
 from dragoman_client.core import Core, read_health, read_health_error
 from dragoman_client.errors import DragomanError
 from dragoman_client.responses import read_models
-from dragoman_client.results import ModelList, ServingStatus
+from dragoman_client.serving import ModelList, ServingStatus
 
 
 class ServerConnection:

@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from dragoman_client.channel import Metadata, check_address, with_request_id
 from dragoman_client.errors import DragomanError, NotFoundError, error_from_call
-from dragoman_client.results import ServingStatus
+from dragoman_client.serving import ServingStatus
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,6 @@ from dragoman_client.errors import ServerError
 from dragoman_client.results import (
     FinishReason,
     Hypothesis,
-    LanguagePair,
-    Limits,
-    Model,
-    ModelList,
     Score,
     ScoredToken,
     TextSpan,
@@ -32,6 +28,7 @@ from dragoman_client.results import (
     WarningKind,
     WordLink,
 )
+from dragoman_client.serving import LanguagePair, Limits, Model, ModelList
 
 _FINISH_REASONS = {
     WireFinishReason.FINISH_REASON_EOS: FinishReason.EOS,

@@ -8,7 +8,7 @@ from dragoman_client.commands.shared import Seconds, option, shared, shared_opti
 from dragoman_client.commands.watch import watch_metrics
 from dragoman_client.errors import DragomanError
 from dragoman_client.exposition import DEFAULT_URL
-from dragoman_client.results import Model, ServingStatus
+from dragoman_client.serving import Model, ServingStatus
 from dragoman_client.translator import Translator
 
 MAX_CHECK_SECONDS = 5.0
