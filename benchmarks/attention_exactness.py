@@ -21,8 +21,8 @@ from sentences import SENTENCES
 from step_weights import Decoding, decode_watched
 
 from dragoman_model.checkpoint import BUNDLED_MODEL, load_model
+from dragoman_model.lengths import default_max_length
 from dragoman_model.selection import AttentionKind
-from dragoman_model.translator import default_max_length
 
 TOLERANCES = {"cross": 1e-5, "row_sum": 1e-5, "masked": 0.0, "log_probability": 1e-4}
 

@@ -35,7 +35,7 @@ from dragoman_model.config import ModelConfig
 from dragoman_model.errors import SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Hypothesis
-from dragoman_model.translator import assemble, prepare
+from dragoman_model.translation import assemble, prepare
 from dragoman_server.messages import model_message, translation_message
 
 _WINDOW_SECONDS = 0.005

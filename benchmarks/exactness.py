@@ -24,9 +24,10 @@ from textbook import Found, search, uncached_logits
 
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
+from dragoman_model.lengths import max_length_of
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import Hypothesis, Plan, Sequence
-from dragoman_model.translator import Translator, max_length_of
+from dragoman_model.translator import Translator
 
 TOLERANCE = 1e-4
 MAX_ROWS = 64

@@ -17,7 +17,7 @@ from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.config import ModelConfig
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.tokenizer import Piece
-from dragoman_model.translator import PreparedText
+from dragoman_model.translation import PreparedText
 from dragoman_model.words import Unit, word_units
 
 

@@ -16,7 +16,7 @@ from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.quality import THRESHOLDS, QualityWarning, Thresholds, WarningKind
 from dragoman_model.tokenizer import Piece
-from dragoman_model.translator import PreparedText
+from dragoman_model.translation import PreparedText
 from dragoman_model.words import Unit
 
 

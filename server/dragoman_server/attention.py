@@ -22,7 +22,7 @@ from dragoman_model.quality import QualityWarning, sentence_warnings
 from dragoman_model.selection import AttentionSelection
 from dragoman_model.text import Sentence, SplitText
 from dragoman_model.tokenizer import Piece
-from dragoman_model.translator import PreparedText, assemble
+from dragoman_model.translation import PreparedText, assemble
 from dragoman_model.words import Unit
 from dragoman_server.messages import span_message, translation_message
 from dragoman_server.selection import KINDS, TENSOR_TYPES

@@ -21,7 +21,7 @@ from dragoman_model import alignment, plan, quality
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.quality import QualityWarning
-from dragoman_model.translator import ScoredToken, TextTranslation
+from dragoman_model.translation import ScoredToken, TextTranslation
 from dragoman_server.limits import CallLimits
 
 FINISH_REASONS = {

@@ -10,7 +10,8 @@ import pytest
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
 from dragoman_model.plan import FinishReason
 from dragoman_model.training.robustness import loops
-from dragoman_model.translator import TextTranslation, Translator
+from dragoman_model.translation import TextTranslation
+from dragoman_model.translator import Translator
 
 EVERYDAY = (
     "Good morning",

@@ -1,19 +1,10 @@
-import dataclasses
-import random
-
 import pytest
 
 from dragoman_model.batch import RunningBatch
 from dragoman_model.options import DecodingOptions
-from dragoman_model.plan import FinishReason, Hypothesis
-from dragoman_model.translator import (
-    Translator,
-    assemble,
-    prepare,
-)
+from dragoman_model.translation import prepare
+from dragoman_model.translator import Translator
 from tests.model.made_up import mixed_texts
-
-EOS, LENGTH = FinishReason.EOS, FinishReason.LENGTH
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +20,19 @@ def no_model_calls(monkeypatch):
     monkeypatch.setattr(RunningBatch, "run", refuse)
 
 
-def results_for(model, translations, reason=EOS):
-    """Sentence results that spell given translations, the token at index i with log-probability −(i + 1)."""
-    results = []
-    for translation in translations:
-        ids = tuple(model.tokenizer.encode_target(translation))
-        results.append([Hypothesis(ids, tuple(-float(i + 1) for i in range(len(ids))), reason)])
-    return results
+@pytest.fixture
+def decoded_rows(monkeypatch):
+    """How many rows each step has decoded so far."""
+    rows = []
+    run = RunningBatch.run
+
+    def watched(self, plan):
+        out = run(self, plan)
+        rows.append(out.decode.rows)
+        return out
+
+    monkeypatch.setattr(RunningBatch, "run", watched)
+    return rows
 
 
 # Many texts
@@ -59,18 +56,9 @@ def test_the_batch_size_changes_no_translation(tiny_model, translator, max_batch
     assert [t.text for t in small] == [t.text for t in translator.translate(texts)]
 
 
-def test_never_more_rows_run_than_allowed(tiny_model, monkeypatch):
-    rows = []
-    run = RunningBatch.run
-
-    def watched(self, plan):
-        out = run(self, plan)
-        rows.append(out.decode.rows)
-        return out
-
-    monkeypatch.setattr(RunningBatch, "run", watched)
+def test_never_more_rows_run_than_allowed(tiny_model, decoded_rows):
     Translator(tiny_model, max_batch_size=5).translate(mixed_texts())
-    assert max(rows) == 5
+    assert max(decoded_rows) == 5
 
 
 def test_a_batch_without_rows_is_refused(tiny_model):
@@ -122,19 +110,6 @@ def test_what_nobody_sees_is_no_sentence_and_stays_where_it_was(tiny_model, tran
     assert [sentence.start for sentence in prepare(tiny_model, "\ufeff\nLena.").split.sentences] == [2]
 
 
-def test_sentences_are_rejoined_with_what_stood_between_them(tiny_model):
-    text = "\n The cat sees you.  A dog likes 15 apples!\r\n\r\nLena paints the house?\t"
-    prepared = prepare(tiny_model, text)
-    assert [s.text for s in prepared.split.sentences] == [
-        "The cat sees you.",
-        "A dog likes 15 apples!",
-        "Lena paints the house?",
-    ]
-    translation = assemble(tiny_model, prepared, results_for(tiny_model, ["Eins.", "Zwei!", "Drei?"]))
-    assert translation.text == "\n Eins.  Zwei!\r\n\r\nDrei?\t"
-    assert translation.sentence_count == 3
-
-
 def test_a_text_of_several_sentences_is_translated_sentence_by_sentence(translator):
     one, two = "The cat sees you.", "A dog likes 15 apples!"
     both = translator.translate([f"{one}  {two}"])[0]
@@ -152,83 +127,7 @@ def test_a_text_can_be_taken_as_one_sentence(tiny_model, translator):
     assert translator.translate([text])[0].sentence_count == 2
 
 
-def test_scores_and_counts_add_up(tiny_model):
-    prepared = prepare(tiny_model, "The cat sees you. Lena paints.")
-    results = results_for(tiny_model, ["Die Katze mag dich.", "Lena malt."])
-    translation = assemble(tiny_model, prepared, results)
-    assert translation.score == sum(result.score for (result,) in results)
-    num_tokens = sum(len(result.token_ids) for (result,) in results)
-    assert translation.target_token_count == len(translation.tokens) == num_tokens
-    assert translation.normalized_score == translation.score / num_tokens
-    assert [token.log_probability for token in translation.tokens] == [
-        p for (result,) in results for p in result.log_probabilities
-    ]
-    assert translation.source_token_count == sum(map(len, prepared.source_ids))
-
-
-def test_leaving_tokens_out_changes_nothing_else(tiny_model):
-    prepared = prepare(tiny_model, "\n The cat sees you.  Lena paints.\n")
-    generator = random.Random(4)
-    for _ in range(50):  # of any tokens: single bytes and special ones, too
-        results = [
-            tuple(
-                Hypothesis(ids, tuple(-generator.random() for _ in ids), FinishReason.LENGTH)
-                for ids in (
-                    tuple(generator.randrange(tiny_model.config.target_vocab_size) for _ in range(9))
-                    for _ in range(2)
-                )
-            )
-            for _ in range(2)
-        ]
-        whole = assemble(tiny_model, prepared, results)
-        without = assemble(tiny_model, prepared, results, with_tokens=False)
-        bare = [dataclasses.replace(hypothesis, tokens=()) for hypothesis in whole.alternatives]
-        assert without == dataclasses.replace(whole, tokens=(), alternatives=tuple(bare))
-
-
-def test_the_spans_of_tokens_point_at_their_characters(tiny_model):
-    prepared = prepare(tiny_model, "\n  The cat sees you.   Lena paints.\n")
-    translation = assemble(tiny_model, prepared, results_for(tiny_model, ["Die 😀 mag Äpfel.", "Lena malt."]))
-    assert translation.text == "\n  Die 😀 mag Äpfel.   Lena malt.\n"
-    spelled = []
-    for token in translation.tokens:
-        if token.span is None:
-            assert token.piece == "</s>"
-            spelled.append("|")
-        elif token.piece.startswith("<0x"):
-            assert translation.text[slice(*token.span)] in "😀"
-        else:
-            assert translation.text[slice(*token.span)] == token.piece.strip("▁")
-            spelled.append(translation.text[slice(*token.span)])
-    assert "".join(spelled) == "DiemagÄpfel.|Lenamalt.|"
-
-
-def test_one_sentence_at_its_limit_makes_the_text_so(tiny_model):
-    prepared = prepare(tiny_model, "The cat sees you. Lena paints.")
-    first, second = results_for(tiny_model, ["Die Katze.", "Lena."])
-    assert assemble(tiny_model, prepared, [first, second]).finish_reason is EOS
-    cut = dataclasses.replace(first[0], finish_reason=LENGTH)
-    assert assemble(tiny_model, prepared, [[cut], second]).finish_reason is LENGTH
-
-
 # Several hypotheses
-
-
-def test_alternatives_join_the_kth_of_each_sentence(tiny_model):
-    prepared = prepare(tiny_model, "The cat sees you.  Lena paints.")
-    first = results_for(tiny_model, ["Die Katze.", "Ein Hund.", "Lena."])
-    second = results_for(tiny_model, ["Lena malt.", "Lena mag."])
-    sentences = [[one for (one,) in first], [one for (one,) in second]]
-    translation = assemble(tiny_model, prepared, sentences)
-    assert [a.text for a in translation.alternatives] == ["Die Katze.  Lena malt.", "Ein Hund.  Lena mag."]
-    best = translation.alternatives[0]
-    assert (best.text, best.score, best.normalized_score, best.tokens) == (
-        translation.text, translation.score, translation.normalized_score, translation.tokens,
-    )  # fmt: skip
-    worse = translation.alternatives[1]
-    assert worse.score == sentences[0][1].score + sentences[1][1].score
-    assert worse.target_token_count == len(worse.tokens)
-    assert worse.normalized_score == worse.score / worse.target_token_count
 
 
 def test_beams_give_as_many_alternatives_as_asked_for_and_the_same_translation(translator):
@@ -242,22 +141,12 @@ def test_beams_give_as_many_alternatives_as_asked_for_and_the_same_translation(t
 
 
 @pytest.mark.parametrize("max_batch_size", [1, 4, 9])
-def test_beams_keep_to_the_batch_size(tiny_model, translator, monkeypatch, max_batch_size):
+def test_beams_keep_to_the_batch_size(tiny_model, translator, decoded_rows, max_batch_size):
     options = DecodingOptions(beam_size=4)
     texts = mixed_texts(8)
-    expected = [t.text for t in translator.translate(texts, options=options)]
-    rows = []
-    run = RunningBatch.run
-
-    def watched(self, plan):
-        out = run(self, plan)
-        rows.append(out.decode.rows)
-        return out
-
-    monkeypatch.setattr(RunningBatch, "run", watched)
     small = Translator(tiny_model, max_batch_size=max_batch_size).translate(texts, options=options)
-    assert [t.text for t in small] == expected
-    assert max(rows) == max(4, max_batch_size // 4 * 4)
+    assert max(decoded_rows) == max(4, max_batch_size // 4 * 4)
+    assert [t.text for t in small] == [t.text for t in translator.translate(texts, options=options)]
 
 
 # Prefixes

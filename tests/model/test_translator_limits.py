@@ -6,14 +6,11 @@ import dataclasses
 import pytest
 
 from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
+from dragoman_model.lengths import default_max_length, max_length_of
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason
-from dragoman_model.translator import (
-    Translator,
-    default_max_length,
-    max_length_of,
-    prepare,
-)
+from dragoman_model.translation import prepare
+from dragoman_model.translator import Translator
 from tests.model.made_up import mixed_texts
 from tests.models import tiny_config
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_model.plan import AttentionOutput, FinishedSentence, FinishReason, Hypothesis
-from dragoman_model.translator import PreparedText, prepare
+from dragoman_model.translation import PreparedText, prepare
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import InternalError
 from dragoman_server.logs import CallRecord, current_call

@@ -25,7 +25,8 @@ from dragoman_model.commands.shared import (
 )
 from dragoman_model.errors import SentenceTooLongError
 from dragoman_model.options import DecodingOptions
-from dragoman_model.translator import TextTranslation, Translator
+from dragoman_model.translation import TextTranslation
+from dragoman_model.translator import Translator
 
 _LINES_AT_ONCE = 1024  # bounds memory on an endless input, and is plenty to sort by length
 

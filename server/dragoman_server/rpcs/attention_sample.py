@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragoman_model.plan import AttentionOutput, FinishedSentence
-from dragoman_model.translator import PreparedText
+from dragoman_model.translation import PreparedText
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import CallError
 from dragoman_server.logs import current_call, describe_exception, log_event

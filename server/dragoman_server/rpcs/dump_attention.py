@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dragoman.v1 import DumpAttentionRequest, DumpAttentionResponse
 from dragoman_model.coverage import attention_entropy
 from dragoman_model.plan import AttentionOutput
-from dragoman_model.translator import assemble
+from dragoman_model.translation import assemble
 from dragoman_server.attention import (
     attended_sentence,
     attention_responses,

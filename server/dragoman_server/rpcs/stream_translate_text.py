@@ -15,7 +15,7 @@ from dragoman.v1 import (
 )
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.streaming import GrowingText
-from dragoman_model.translator import PreparedText
+from dragoman_model.translation import PreparedText
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.request import Call
 from dragoman_server.rpcs.attention_sample import AttentionSample

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from dragoman.v1 import BatchItem, BatchResult, TranslateBatchRequest, TranslateBatchResponse
 from dragoman_model.plan import FinishedSentence
-from dragoman_model.translator import PreparedText
+from dragoman_model.translation import PreparedText
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.errors import CallError, DeadlineError, DrainingError, InternalError
 from dragoman_server.logs import current_call, describe_exception, log_event

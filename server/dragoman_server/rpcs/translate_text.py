@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dragoman.v1 import TranslateTextRequest, TranslateTextResponse
 from dragoman_model.plan import FinishedSentence
-from dragoman_model.translator import PreparedText
+from dragoman_model.translation import PreparedText
 from dragoman_server.catalogue import ServedModel
 from dragoman_server.request import TranslateRequest
 from dragoman_server.rpcs.attention_sample import AttentionSample

@@ -13,10 +13,11 @@ from dragoman.v1 import Translation
 from dragoman_model.alignment import aligning_heads, link_text
 from dragoman_model.coverage import attention_entropy, uncovered_text
 from dragoman_model.errors import PrefixTooLongError, SentenceTooLongError
+from dragoman_model.lengths import max_length_of
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.quality import QualityWarning
-from dragoman_model.translator import PreparedText, assemble, max_length_of, prepare
+from dragoman_model.translation import PreparedText, assemble, prepare
 from dragoman_server.catalogue import Catalogue, ServedModel
 from dragoman_server.errors import FieldViolation, InvalidArgumentError
 from dragoman_server.limits import CallLimits
