@@ -84,7 +84,7 @@ class OverloadedError(DragomanError):
 
 
 class UnavailableError(DragomanError):
-    """No server answers at the address, or it is shutting down."""
+    """No server answers at the address, or one that is shutting down or whose engine hangs."""
 
 
 class DeadlineExceededError(DragomanError):

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_server.engine import Engine
 from dragoman_server.engine_process import EngineProcess
-from dragoman_server.errors import FieldViolation, InvalidArgumentError, NotFoundError, QueueFullError
+from dragoman_server.errors import (
+    EngineHungError,
+    FieldViolation,
+    InvalidArgumentError,
+    NotFoundError,
+    OverloadError,
+)
+from dragoman_server.heartbeat import EngineState, state_of
 from dragoman_server.languages import fallbacks
 from dragoman_server.metrics import UNKNOWN_MODEL, ModelMetrics
 from dragoman_server.request import ModelChoice
@@ -43,6 +50,12 @@ class ServedModel:
         """What computes it."""
         return self.read_kernels()
 
+    def find_hang(self) -> EngineHungError | None:
+        """Returns why no new call is let in while the engine hangs, or None where it doesn't."""
+        if state_of(self.engine) is not EngineState.HUNG:
+            return None
+        return EngineHungError(self.name, self.engine.heartbeat.silence_seconds)
+
     def translates(self, choice: ModelChoice) -> bool:
         """Whether one of its language pairs is what the caller asks for."""
         return any(
@@ -66,11 +79,11 @@ class Catalogue:
         """Returns a metric label for a name that a caller sent."""
         return name if name in self._by_name else UNKNOWN_MODEL
 
-    def find_refusal(self) -> QueueFullError | None:
-        """Returns why no model has room for a single sentence, or None while one has."""
-        error = None
+    def find_refusal(self) -> OverloadError | None:
+        """Returns why no model takes a single sentence, or None while one does."""
+        error: OverloadError | None = None
         for served in self.models:
-            error = served.engine.room.find_refusal()
+            error = served.find_hang() or served.engine.room.find_refusal()
             if error is None:
                 break
         return error

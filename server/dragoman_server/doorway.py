@@ -1,4 +1,4 @@
-"""Calls that are turned away before anything of them is read, since no model has room for one sentence more.
+"""Calls that are turned away before anything of them is read, since no model takes one sentence more.
 
 Under overload most calls end here. What a refusal costs is taken from the translations of the calls that were let in, and the usual
 way, through reading, validating and raising, costs more than twice as much.
@@ -25,12 +25,12 @@ from dragoman_server.logs import CallRecord
 from dragoman_server.metrics import UNKNOWN_MODEL, Metrics
 from dragoman_server.statuses import ANSWERS, status_message
 
-# Those that are refused when the queue is full. The others wait, have a limit of their own or need no queue.
+# Those that are refused when the queue is full, and here when an engine hangs, too. The others wait, have a limit of their own or need no queue.
 QUEUED_METHODS = ("TranslateText", "StreamTranslateText", "ScoreText")
 
 
 class Doorway(grpc.aio.ServerInterceptor):
-    """Refuses calls for which there is certainly no room; it comes before ``CallInterceptor``.
+    """Refuses calls that certainly no model takes; it comes before ``CallInterceptor``.
 
     Args:
         metrics: Where refusals are counted.

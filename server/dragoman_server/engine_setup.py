@@ -18,7 +18,7 @@ from dragoman_server.cpus import available_cpus
 from dragoman_server.engine import Engine
 from dragoman_server.engine_process import EngineProcess
 from dragoman_server.errors import ModelError
-from dragoman_server.heartbeat import Heartbeat
+from dragoman_server.heartbeat import Heartbeat, state_of
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import log_event
 from dragoman_server.merged_registry import MergedRegistry
@@ -115,6 +115,7 @@ def set_up_engine(
         registry.add(engine.metrics)
     else:
         engine = new_engine(model_metrics, on_failure)
+    metrics.observe_engine(model.name, lambda: state_of(engine))
     return ServedModel(
         model,
         engine,

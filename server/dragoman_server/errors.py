@@ -9,6 +9,7 @@ ServerError
 │   ├── OverloadError          worth another try, here or elsewhere
 │   │   ├── QueueFullError
 │   │   ├── DeadlineUnreachableError   the queue is too long for the caller's deadline
+│   │   ├── EngineHungError    the model's engine stands still
 │   │   └── DrainingError
 │   ├── DeadlineError          the caller's deadline passed
 │   ├── CancelledError         the caller went away
@@ -121,6 +122,21 @@ class DeadlineUnreachableError(OverloadError):
         super().__init__(
             f"the deadline can't be met: {max(0.0, seconds_left):.2f} s are left, and what waits before this call and its "
             f"own sentences take {wait_seconds:.2f} s at the measured speed; allow more time, or try again later"
+        )
+
+
+class EngineHungError(OverloadError):
+    """The model's engine stands still, and nobody knows whether it goes on.
+
+    Args:
+        model: Its name.
+        silence_seconds: How long it has not begun a step.
+    """
+
+    def __init__(self, model: str, silence_seconds: float) -> None:
+        super().__init__(
+            f"the engine of {model!r} hangs: it has not begun a step for {silence_seconds:.0f} s; "
+            "try another server, or try again later"
         )
 
 

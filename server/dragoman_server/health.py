@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from grpc_health.v1 import health, health_pb2
 
 from dragoman_server.catalogue import Catalogue
+from dragoman_server.heartbeat import EngineState, state_of
 from dragoman_server.logs import log_event
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class Health:
     """One state for the server, under "" and the service's name, and one for each model under the model's name.
 
     An engine can be gone, for good, or hang: it has not begun a step for longer than any honest step takes, nor, without work,
-    looked for some. One that hangs may go on again.
+    looked for some. One that hangs may go on again. New calls are refused meanwhile (`catalogue.ServedModel.find_hang`).
 
     Args:
         catalogue: The served models.
@@ -53,7 +54,6 @@ class Health:
         self._looked = clock()
         self._has_looked = threading.Event()
         self._has_looked.set()
-        self._hanging: set[str] = set()
         self._is_draining = False
 
     @property
@@ -74,7 +74,7 @@ class Health:
 
     @property
     def _do_engines_run(self) -> bool:
-        return all(served.engine.is_alive for served in self._catalogue.models) and not self._hanging
+        return all(state_of(served.engine) is EngineState.RUNNING for served in self._catalogue.models)
 
     async def watch(self) -> None:
         """Looks after the engines until it is cancelled; returns where none counts as hung."""
@@ -92,10 +92,10 @@ class Health:
         for served in self._catalogue.models:
             engine, silence_seconds = served.engine, served.engine.heartbeat.silence_seconds
             hangs = engine.is_alive and silence_seconds > self._hang_seconds
-            if hangs == (served.name in self._hanging):
+            if hangs == engine.heartbeat.is_missed:
                 continue
             has_changed = True
-            self._hanging ^= {served.name}
+            engine.heartbeat.is_missed = hangs
             if hangs:
                 fields = {"model": served.name, "silence_seconds": round(silence_seconds, 1)}
                 log_event(logger, logging.CRITICAL, "engine hangs", **fields)
@@ -109,7 +109,7 @@ class Health:
         # Not `is_alive`: who gets here is on the event loop, which hangs no longer, however long ago it looked.
         await self._set(("", SERVICE_NAME), self._do_engines_run)
         for served in self._catalogue.models:
-            await self._set((served.name,), served.engine.is_alive and served.name not in self._hanging)
+            await self._set((served.name,), state_of(served.engine) is EngineState.RUNNING)
 
     async def drain(self) -> None:
         """Says NOT_SERVING under every name, for good."""

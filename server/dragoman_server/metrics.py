@@ -21,6 +21,7 @@ from prometheus_client import (
 
 from dragoman_model.plan import BatchOutput, FinishedSentence
 from dragoman_model.quality import QualityWarning, WarningKind
+from dragoman_server.heartbeat import EngineState
 
 # 1 ms is a step of a small model, 10 s longer than anybody waits.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -109,6 +110,14 @@ class Metrics:
             NATS,
             "model",
         )
+        self.engine_state = gauge(
+            "engine_state",
+            "1 for the state that an engine is in, 0 for the others: "
+            + ", ".join(state.value for state in EngineState)
+            + ".",
+            "model",
+            "state",
+        )
         self.device_memory_bytes = gauge("device_memory_bytes", "Memory on the accelerator.", "kind")
         self.model_info = gauge(
             "model_info", "A served model; always 1.", "model", "digest", "device", "precision"
@@ -136,6 +145,15 @@ class Metrics:
         """Reads each kind of device memory at every scrape."""
         for kind, read in kinds.items():
             self.device_memory_bytes.labels(kind=kind).set_function(read)
+
+    def observe_engine(self, model: str, read_state: Callable[[], EngineState]) -> None:
+        """Reads the state of a model's engine at every scrape."""
+
+        def is_in(state: EngineState) -> Callable[[], float]:
+            return lambda: float(read_state() is state)
+
+        for state in EngineState:
+            self.engine_state.labels(model, state.value).set_function(is_in(state))
 
 
 class ModelMetrics:

@@ -16,6 +16,7 @@ from dragoman_server.errors import (
     DeadlineError,
     DeadlineUnreachableError,
     DrainingError,
+    EngineHungError,
     InternalError,
     InvalidArgumentError,
     NotFoundError,
@@ -58,7 +59,8 @@ ANSWERS: dict[type[CallError], Answer] = {
     DeadlineUnreachableError: Answer(
         grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_UNREACHABLE", is_refusal=True
     ),
-    # By then a load balancer has seen that this server is going.
+    # By then a load balancer has seen that this server is not to be called; so with the next.
+    EngineHungError: Answer(grpc.StatusCode.UNAVAILABLE, "ENGINE_HUNG", is_refusal=True, retry_seconds=1.0),
     DrainingError: Answer(grpc.StatusCode.UNAVAILABLE, "DRAINING", is_refusal=True, retry_seconds=1.0),
     DeadlineError: Answer(grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
     CancelledError: Answer(grpc.StatusCode.CANCELLED, "CANCELLED"),

@@ -35,6 +35,13 @@ def up(values: str) -> Series:
     return {f"up{{{SERVER}}}": values}
 
 
+def engine(in_state: str) -> Series:
+    return {
+        f'dragoman_engine_state{{{MODEL}, state="{state}"}}': f"{int(state == in_state)}x60"
+        for state in ("running", "hung", "gone")
+    }
+
+
 def histogram(name: str, labels: str, **counts: int) -> Series:
     """What a minute adds to each bucket, by its bound; all lie below the last."""
     return {
@@ -84,6 +91,7 @@ def waiting(count: int) -> Series:
 CASES: dict[str, tuple[Series, Series]] = {
     "DragomanDown": (up("0x60"), up("1x60")),
     "DragomanAbsent": ({'up{job="prometheus"}': "1x60"}, up("0x60")),
+    "DragomanEngineNotRunning": (engine("hung"), engine("running")),
     "DragomanRestarting": ({STARTED: "1x34 2x4 3x4 4x60"}, {STARTED: "1x34 2x60"}),
     "DragomanFailing": (
         {OK: "0+54x60", INTERNAL: "0+6x60"},

@@ -228,6 +228,7 @@ def test_an_engine_that_dies_fails_its_calls_and_turns_the_checks_red(own: Serve
     health = health_pb2_grpc.HealthStub(own.channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert own.value("dragoman_row_slots") == 1  # its last figures are still told
+    assert own.value("dragoman_engine_state", 'state="gone"') == 1
     own.process.send_signal(signal.SIGTERM)
     _, log = own.process.communicate(timeout=20)
     assert own.process.returncode == 0

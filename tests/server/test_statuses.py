@@ -62,6 +62,7 @@ def _arguments(kind: type[errors.CallError]) -> tuple[str | float, ...]:
     arguments: dict[type[errors.CallError], tuple[str | float, ...]] = {
         errors.QueueFullError: ("the queue is full",),
         errors.DeadlineUnreachableError: (2.5, 0.5),
+        errors.EngineHungError: ("en-de", 61.0),
     }
     return arguments.get(kind, ())
 

@@ -60,9 +60,13 @@ class Backend:
 
         Raises:
             NotFoundError: There is none.
+            EngineHungError: Its engine stands still. A call that was let in before waits for it.
         """
         served = self.catalogue.select(choice)
         current_call.get().model = served.name
+        hang = served.find_hang()
+        if hang is not None:
+            raise hang
         return served
 
 
