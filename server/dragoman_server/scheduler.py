@@ -11,7 +11,6 @@ Nothing here waits, locks or reads the time by itself, so that a test walks thro
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +33,7 @@ from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
 from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Work
 from dragoman_server.room import QueueState
+from dragoman_server.roster import Roster
 from dragoman_server.sentences import (
     CallState,
     Lane,
@@ -44,7 +44,7 @@ from dragoman_server.sentences import (
     lane_of,
     rows_of,
 )
-from dragoman_server.speed import RowSteps, Speed
+from dragoman_server.speed import Speed
 from dragoman_server.turns import BulkTurns
 
 logger = logging.getLogger(__name__)
@@ -70,23 +70,19 @@ class Scheduler:
         self._calls: dict[int, CallState] = {}
         self._deadlines = Deadlines(self._calls)
         self._latest_starts = Deadlines(self._calls)
-        self._running: dict[int, Sentence] = {}
-        self._row_steps = RowSteps()
+        self._roster = Roster()
         self._busy_since: float | None = None  # when the step before ended, or this one began after a pause
         self._first_step: list[Sentence] = []  # those whose first step is on its way
         self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
-        self._attending: dict[int, Sentence] = {}  # whose attention is on its way
-        self._abandoned: set[int] = set()  # sentences of ended calls that the batch still holds
         self._outcomes: list[Outcome] = []
         self._progress: list[SentenceProgress] = []
-        self._sentence_ids = itertools.count()
         metrics.row_slots.set(limits.max_batch_size)
         metrics.queue_slots.set(limits.max_queue_size)
 
     @property
     def has_work(self) -> bool:
         """Whether the next plan has anything to do."""
-        return bool(self._admission.num_waiting or self._attention or self._running or self._abandoned)
+        return bool(self._admission.num_waiting or self._attention or self._roster.has_rows)
 
     def queue_state(self) -> QueueState:
         """Returns how the queue stands; costs nothing."""
@@ -134,10 +130,9 @@ class Scheduler:
 
     def fail_running(self, error: CallError) -> None:
         """Ends every call that has a sentence in the batch, which must have been cleared."""
-        in_batch = (*self._running.values(), *self._attending.values())
-        for state in {id(sentence.state): sentence.state for sentence in in_batch}.values():
+        for state in self._roster.calls():
             self._drop(state, "error", error)
-        self._abandoned.clear()
+        self._roster.take_abandoned()  # the batch holds none any more
         self._busy_since = None
 
     def fail_all(self, error: CallError) -> None:
@@ -151,8 +146,7 @@ class Scheduler:
         if self._busy_since is None:
             self._busy_since = now
         self._end_overdue(now)
-        remove = tuple(sorted(self._abandoned))
-        self._abandoned.clear()
+        remove = self._roster.take_abandoned()
         is_bulk_due = self._bulk_turns.is_due or not self._admission.has_any(Lane.INTERACTIVE)
         joining = self._admission.admit(bulk=is_bulk_due)
         admit = tuple(
@@ -176,12 +170,12 @@ class Scheduler:
                 self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
         self._first_step = []
         for progress in output.progress:
-            self._report(self._running.get(progress.id), progress.token_ids)
+            self._report(self._roster.running(progress.id), progress.token_ids)
         for finished in output.finished:
             if not finished.hypotheses:
                 self._fail(FailedSentence(finished.id, RuntimeError("no hypothesis")))
                 continue
-            num_steps = self._row_steps.since(finished.id)
+            num_steps = self._roster.num_steps(finished.id)
             ended = self._leave(finished.id)
             if ended is not None:
                 self._report(ended, finished.best.token_ids, is_complete=True)
@@ -192,7 +186,7 @@ class Scheduler:
                 else:
                     self._finish(ended, finished)
         for attention in output.attentions:
-            ended = self._attending.pop(attention.id, None)
+            ended = self._roster.leave_attention(attention.id)
             if ended is not None:
                 self._take_attention(ended, attention)
         for failed in output.failed:
@@ -221,28 +215,12 @@ class Scheduler:
         # Nobody waits for the first token of a stream's item, or of what is only scored.
         if sentence.state.call.stream is None and not work.is_given:
             self._first_step.append(sentence)
-        sentence_id = self._enter(sentence, self._running)
-        self._row_steps.begin(sentence_id, sentence.state.lane)
-        return Sequence(
-            id=sentence_id,
-            source_ids=work.source_ids,
-            max_length=work.max_length,
-            options=work.options,
-            prefix_ids=work.prefix_ids,
-            numbers=work.numbers,
-            lane=sentence.state.lane,
-            report_progress=sentence.state.call.reports_progress,
-        )
+        self._observe_start(sentence)
+        return self._roster.start(sentence, work)
 
     def _start_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:
-        sentence_id = self._enter(sentence, self._attending)
-        return ForcedDecode(
-            id=sentence_id,
-            source_ids=work.source_ids,
-            target_ids=work.target_ids,
-            kinds=work.kinds,
-            heads=work.heads,
-        )
+        self._observe_start(sentence)
+        return self._roster.start_attention(sentence, work)
 
     def _take_attention(self, sentence: Sentence, attention: AttentionOutput) -> None:
         finished = sentence.state.results[sentence.index]
@@ -253,25 +231,10 @@ class Scheduler:
                 self._metrics.count_sentences("attention")
             self._finish(sentence, attention)
 
-    def _enter(self, sentence: Sentence, group: dict[int, Sentence]) -> int:
-        """Counts a sentence among those in the batch and returns the id that it has there."""
-        sentence_id = next(self._sentence_ids)
-        group[sentence_id] = sentence
-        sentence.state.running.add(sentence_id)
-        if sentence.state.results[sentence.index] is not None or sentence.state.call.is_sample:
-            return sentence_id  # counted when it was translated
-        if sentence.state.call.stream is None:  # a stream's items wait on purpose
-            self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
-        self._metrics.source_tokens.inc(len(sentence.work.source_ids))
-        return sentence_id
-
     def _leave(self, sentence_id: int) -> Sentence | None:
         """Takes the rows back of a sentence that has left the batch; None where its call has ended before."""
-        self._abandoned.discard(sentence_id)
-        sentence = self._running.pop(sentence_id, None)
-        self._row_steps.end(sentence_id)
+        sentence = self._roster.leave(sentence_id)
         if sentence is not None:
-            sentence.state.running.discard(sentence_id)
             self._admission.leave(sentence)
         return sentence
 
@@ -286,7 +249,7 @@ class Scheduler:
 
     def _fail(self, failed: FailedSentence) -> None:
         """Ends the one call whose sentence raised an error."""
-        sentence = self._leave(failed.id) or self._attending.pop(failed.id, None)
+        sentence = self._leave(failed.id) or self._roster.leave_attention(failed.id)
         if sentence is None or sentence.state.call.id not in self._calls:
             return
         log_event(
@@ -325,10 +288,8 @@ class Scheduler:
         del self._calls[state.call.id]
         self._admission.remove(state)
         self._attention.remove(state)
-        for sentence_id in list(state.running):
-            if self._leave(sentence_id) is not None:
-                self._abandoned.add(sentence_id)
-            self._attending.pop(sentence_id, None)
+        for sentence in self._roster.abandon(state):
+            self._admission.leave(sentence)
         self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
         if reason is not None and not state.call.is_sample:
             self._metrics.count_sentences(reason, state.results.count(None))
@@ -338,6 +299,13 @@ class Scheduler:
             self._busy_since = None
         self._set_gauges()
 
+    def _observe_start(self, sentence: Sentence) -> None:
+        if sentence.state.results[sentence.index] is not None or sentence.state.call.is_sample:
+            return  # counted when it was translated; a sample is not at all
+        if sentence.state.call.stream is None:  # a stream's items wait on purpose
+            self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
+        self._metrics.source_tokens.inc(len(sentence.work.source_ids))
+
     def _observe_sentence(self, work: Work, finished: FinishedSentence) -> None:
         if isinstance(work, Decode) and work.is_given:
             self._metrics.count_sentences("score")
@@ -346,7 +314,7 @@ class Scheduler:
 
     def _observe(self, output: BatchOutput, now: float) -> None:
         self._metrics.observe_step(output)
-        self._row_steps.count(self._in_step)
+        self._roster.count_step(self._in_step)
         self._speed.observe(output, 0.0 if self._busy_since is None else now - self._busy_since)
         self._bulk_turns.observe(
             output, interactive=Lane.INTERACTIVE in self._in_step, bulk=Lane.BULK in self._in_step

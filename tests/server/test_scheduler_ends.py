@@ -198,15 +198,16 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
     assert len({outcome.call.id for outcome in outcomes}) == len(outcomes) > 500
     assert {type(outcome.error) for outcome in outcomes} == {type(None), DeadlineError, InternalError}
     scheduler = stage.scheduler
+    roster = scheduler._roster
     held = (
         scheduler._calls,
-        scheduler._running,
-        scheduler._attending,
-        scheduler._abandoned,
         scheduler._first_step,
         scheduler._attention,
         scheduler._attention._num_translated,
-        scheduler._row_steps._begun,
+        roster._running,
+        roster._attending,
+        roster._abandoned,
+        roster._row_steps._begun,
     )
     assert not any(held)
     for lane in scheduler._admission._lanes.values():
