@@ -11,6 +11,7 @@ import atexit
 import logging
 import multiprocessing
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from dragoman_server.sentences import Result, SentenceProgress
 
 logger = logging.getLogger(__name__)
 
-# A process that closed its connection is about to end.
+# A process that closed its connection is about to end; one that doesn't in so long is killed.
 _END_SECONDS = 5.0
 
 _Listener = Callable[[SentenceProgress], None]
@@ -94,6 +95,7 @@ class EngineProcess:
         self._num_sent = 0  # sentences
         self._stopped_by: CallError | None = None
         self._failed = False
+        self._joining = threading.Lock()
         self._board = QueueBoard()
         context = multiprocessing.get_context("fork")
         near_end, far_end = socket.socketpair()
@@ -129,11 +131,14 @@ class EngineProcess:
         self._socket.close()
 
     def join(self, seconds: float) -> None:
-        """Waits for the process to end after `stop`, and kills one that hangs for so long; for any one thread."""
-        self._process.join(timeout=seconds)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        """Waits for the process to end after `stop`, and kills one that hangs for so long; for any thread."""
+        with (
+            self._joining
+        ):  # of two threads that wait for a process at once, one would not learn that it has ended
+            self._process.join(timeout=seconds)
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
         atexit.unregister(self._process.kill)
 
     def check_running(self) -> None:
@@ -212,8 +217,13 @@ class EngineProcess:
             self._end(one, (), error)
 
     def _lose(self) -> None:
-        """Takes note that the process ended by itself, which it never does unless it was killed or crashed."""
-        self._process.join(timeout=_END_SECONDS)
+        """Takes note that the process is ending by itself, which it never does unless it was killed or crashed."""
+        self._fail()
+        # In a thread, since it may be long in ending: it may hang on the way, or have much memory to give back.
+        threading.Thread(target=self._see_to_its_end, name=f"end of engine {self.name}", daemon=True).start()
+
+    def _see_to_its_end(self) -> None:
+        self.join(_END_SECONDS)
         log_event(
             logger,
             logging.CRITICAL,
@@ -221,7 +231,6 @@ class EngineProcess:
             model=self.name,
             exit_code=self._process.exitcode,
         )
-        self._fail()
 
     def _fail(self) -> None:
         self._failed = True
