@@ -1,52 +1,23 @@
-"""Training recipes: one TOML file that says what a model is trained from, and how.
-
-A recipe is read strictly. A key that nobody knows is a typing mistake whose default would train another model than
-the one written down, so it is refused like a value out of range.
-"""
+"""Training recipes: one TOML file that says what a model is trained from, and how."""
 
 import hashlib
 import re
 import tomllib
 import types
-import typing
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dragoman_model.errors import RecipeError
+from dragoman_model.training.sections import Section, number, rate, read_section
 
 RECIPE_FILE = "recipe.toml"  # a model directory carries the recipe it was made by
-_TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _number(default: Any = None, *, minimum: float, maximum: float = float("inf")) -> Any:
-    """A numeric field with the range that it is checked against; without a default the key is required."""
-    metadata = {"minimum": minimum, "maximum": maximum}
-    return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
-
-
-def _rate(default: float) -> Any:
-    return _number(default, minimum=0.0, maximum=1.0)
-
-
-class _Section:
-    """A table of a recipe: the types and ranges of its fields are checked whoever makes one."""
-
-    def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
-        for spec in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, spec.name)
-            expected = hints[spec.name]
-            if expected in _TYPE_NAMES:
-                object.__setattr__(self, spec.name, _checked(spec.name, value, expected))
-            if spec.metadata and not spec.metadata["minimum"] <= value <= spec.metadata["maximum"]:
-                raise RecipeError(f"{spec.name} is {value!r}; allowed: {_range_text(spec.metadata)}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Download(_Section):
+class Download(Section):
     """A file that a recipe needs, as its owner publishes it.
 
     Attributes:
@@ -61,7 +32,7 @@ class Download(_Section):
 
     name: str
     url: str
-    size_bytes: int = _number(minimum=1)
+    size_bytes: int = number(minimum=1)
     sha256: str
     member: str = ""
     file_name: str = ""
@@ -86,7 +57,7 @@ class Download(_Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusOptions(_Section):
+class CorpusOptions(Section):
     """Which downloads hold the sentence pairs, and how they are laid out.
 
     Attributes:
@@ -104,12 +75,12 @@ class CorpusOptions(_Section):
 
     train: str
     format: str = "tsv"
-    source_column: int = _number(0, minimum=0)
-    target_column: int = _number(1, minimum=0)
+    source_column: int = number(0, minimum=0)
+    target_column: int = number(1, minimum=0)
     test_source: str
     test_target: str
-    dev_size: int = _number(2000, minimum=0)
-    seed: int = _number(0, minimum=0)
+    dev_size: int = number(2000, minimum=0)
+    seed: int = number(0, minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,7 +93,7 @@ class CorpusOptions(_Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleaningOptions(_Section):
+class CleaningOptions(Section):
     """Which pairs are left out of training.
 
     Attributes:
@@ -136,17 +107,17 @@ class CleaningOptions(_Section):
         drop_duplicates: Leave out a pair that was there before.
     """
 
-    min_characters: int = _number(1, minimum=1)
-    max_characters: int = _number(400, minimum=1)
-    max_words: int = _number(80, minimum=1)
-    max_length_ratio: float = _number(2.5, minimum=1.0)
-    length_slack: int = _number(12, minimum=0)
+    min_characters: int = number(1, minimum=1)
+    max_characters: int = number(400, minimum=1)
+    max_words: int = number(80, minimum=1)
+    max_length_ratio: float = number(2.5, minimum=1.0)
+    length_slack: int = number(12, minimum=0)
     drop_identical: bool = True
     drop_duplicates: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class AugmentationOptions(_Section):
+class AugmentationOptions(Section):
     """How often a pair is changed into what people type; every rate is a share of the pairs, 0 is off.
 
     Attributes:
@@ -164,18 +135,18 @@ class AugmentationOptions(_Section):
         names: A name that both sides hold is swapped for another, as a share of the pairs with such a name.
     """
 
-    drop_punctuation: float = _rate(0.08)
-    lower_case: float = _rate(0.08)
-    lower_case_drop_punctuation: float = _rate(0.03)
-    capitals: float = _rate(0.08)
-    typographic: float = _rate(0.03)
-    number_copies: int = _number(8, minimum=0, maximum=1000)
-    numbered: float = _rate(0.04)
-    joined: float = _rate(0.12)
-    joined_numbers: float = _rate(0.01)
-    max_joined_characters: int = _number(400, minimum=1)
-    copied: float = _rate(0.02)
-    names: float = _rate(0.05)
+    drop_punctuation: float = rate(0.08)
+    lower_case: float = rate(0.08)
+    lower_case_drop_punctuation: float = rate(0.03)
+    capitals: float = rate(0.08)
+    typographic: float = rate(0.03)
+    number_copies: int = number(8, minimum=0, maximum=1000)
+    numbered: float = rate(0.04)
+    joined: float = rate(0.12)
+    joined_numbers: float = rate(0.01)
+    max_joined_characters: int = number(400, minimum=1)
+    copied: float = rate(0.02)
+    names: float = rate(0.05)
 
     SURFACE_CHANGES: ClassVar[tuple[str, ...]] = (
         "drop_punctuation",
@@ -193,7 +164,7 @@ class AugmentationOptions(_Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerOptions(_Section):
+class TokenizerOptions(Section):
     """The joint vocabulary.
 
     Attributes:
@@ -202,13 +173,13 @@ class TokenizerOptions(_Section):
         seed: Which changes the augmentation pass for the vocabulary makes.
     """
 
-    vocab_size: int = _number(8000, minimum=262, maximum=64000)
-    character_coverage: float = _number(0.9999, minimum=0.98, maximum=1.0)
-    seed: int = _number(0, minimum=0)
+    vocab_size: int = number(8000, minimum=262, maximum=64000)
+    character_coverage: float = number(0.9999, minimum=0.98, maximum=1.0)
+    seed: int = number(0, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(_Section):
+class Recipe(Section):
     """All that a training run is made from.
 
     Attributes:
@@ -266,56 +237,7 @@ def load_recipe(path: Path) -> Recipe:
         raise RecipeError(f"{path}: is not a TOML file: {error}") from error
     if "digest" in table:
         raise RecipeError(f"{path}: digest: unknown key; it is computed from the file")
-    table["digest"] = hashlib.sha256(content).hexdigest()
     try:
-        return typing.cast(Recipe, _section(Recipe, table, ""))
+        return read_section(Recipe, table, digest=hashlib.sha256(content).hexdigest())
     except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from None
-
-
-def _section(cls: type[_Section], table: Mapping[str, object], where: str) -> _Section:
-    """Builds one section of a recipe from its table; ``where`` leads every complaint, as in ``corpus.``."""
-    hints = typing.get_type_hints(cls)
-    specs = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
-    for key in table:
-        if key not in specs:
-            allowed = ", ".join(name for name in specs if name != "digest")
-            raise RecipeError(f"{where}{key}: unknown key; allowed: {allowed}")
-    for name, spec in specs.items():
-        has_default = spec.default is not spec.default_factory  # both are MISSING when there is none
-        if name not in table and not has_default:
-            raise RecipeError(f"{where}{name}: is missing")
-    values: dict[str, object] = {}
-    for key, value in table.items():
-        expected = hints[key]
-        if typing.get_origin(expected) is tuple:
-            item_class = typing.get_args(expected)[0]
-            if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-                raise RecipeError(f"{where}{key} is {value!r}; allowed: tables, each under [[{key}]]")
-            values[key] = tuple(_section(item_class, item, f"{key}[{i}].") for i, item in enumerate(value))
-        elif expected in _TYPE_NAMES:
-            values[key] = value
-        elif not isinstance(value, dict):
-            raise RecipeError(f"{where}{key} is {value!r}; allowed: a table [{key}]")
-        elif isinstance(expected, type) and issubclass(expected, _Section):
-            values[key] = _section(expected, value, f"{key}.")
-        else:
-            values[key] = types.MappingProxyType(value)
-    try:
-        return cls(**values)
-    except RecipeError as error:
-        raise RecipeError(f"{where}{error}") from None
-
-
-def _checked(name: str, value: object, expected: type) -> object:
-    """The value as ``expected``; a whole number is good as a number, true and false are no numbers."""
-    if expected is float and type(value) is int:
-        return float(value)
-    if type(value) is not expected:
-        raise RecipeError(f"{name} is {value!r}; allowed: {_TYPE_NAMES[expected]}")
-    return value
-
-
-def _range_text(metadata: Mapping[str, float]) -> str:
-    minimum, maximum = metadata["minimum"], metadata["maximum"]
-    return f"at least {minimum:g}" if maximum == float("inf") else f"{minimum:g} to {maximum:g}"
