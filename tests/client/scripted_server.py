@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_status import rpc_status
 
 from dragoman import v1
+from tests.client.failures import Failure, abort, failure
 from tests.client.scripted_attention import DIGEST, NUM_HEADS, NUM_LAYERS, attention_of
-
-Failure = tuple[status_pb2.Status, tuple[tuple[str, str], ...]]
 
 
 def translated(text: str) -> str:
@@ -86,7 +83,7 @@ class ScriptedService(v1.TranslationServiceServicer):
         script.deadlines.append(context.time_remaining())
         script.before_translate(request)
         if script.failures:
-            _abort(context, script.failures.pop(0))
+            abort(context, script.failures.pop(0))
         self._check_count("texts", len(request.texts), context)
         return v1.TranslateTextResponse(
             translations=[self._translation(text, request) for text in request.texts],
@@ -97,7 +94,7 @@ class ScriptedService(v1.TranslationServiceServicer):
     def _check_count(self, name: str, count: int, context: Any) -> None:
         if count > self.script.max_text_count:
             description = f"{count} given; 1 to {self.script.max_text_count} allowed"
-            _abort(
+            abort(
                 context,
                 failure(
                     grpc.StatusCode.INVALID_ARGUMENT,
@@ -115,11 +112,11 @@ class ScriptedService(v1.TranslationServiceServicer):
         script.deadlines.append(context.time_remaining())
         context.add_callback(script.stream_ended.set)
         if script.failures:
-            _abort(context, script.failures.pop(0))
+            abort(context, script.failures.pop(0))
         if script.stream:
             yield from script.stream(request)
             if script.stream_failure:
-                _abort(context, script.stream_failure)
+                abort(context, script.stream_failure)
             return
         translation = self._translation(request.text, request)
         for word in re.findall(r"\s*\S+|\s+$", translation.text):
@@ -137,7 +134,7 @@ class ScriptedService(v1.TranslationServiceServicer):
         context.add_callback(script.stream_ended.set)
         limit, status = script.batch_failures.pop(0) if script.batch_failures else (-1, None)
         if limit == 0 and status:
-            _abort(context, status)
+            abort(context, status)
         for request in requests:
             seen.append(request)
             if script.batch:
@@ -145,7 +142,7 @@ class ScriptedService(v1.TranslationServiceServicer):
             else:
                 yield self.answer(request, seen[0])
             if len(seen) == limit and status:
-                _abort(context, status)
+                abort(context, status)
 
     def answer(
         self, request: v1.TranslateBatchRequest, first: v1.TranslateBatchRequest
@@ -162,7 +159,7 @@ class ScriptedService(v1.TranslationServiceServicer):
     def ScoreText(self, request: v1.ScoreTextRequest, context: Any) -> v1.ScoreTextResponse:
         self.script.score_requests.append(request)
         if self.script.failures:
-            _abort(context, self.script.failures.pop(0))
+            abort(context, self.script.failures.pop(0))
         self._check_count("items", len(request.items), context)
         scores = []
         for item in request.items:
@@ -191,9 +188,8 @@ class ScriptedService(v1.TranslationServiceServicer):
             sentence_count=1,
             warnings=self.script.warnings,
         )
-        if (
-            request.output.include_alignments
-        ):  # each word stands for the one at its place, the first for nothing
+        if request.output.include_alignments:
+            # Each word stands for the one at its place, the first for nothing.
             places = [[m.span() for m in re.finditer(r"\S+", side)] for side in (text, result)]
             for index, (source, target) in enumerate(zip(*places, strict=False)):
                 translation.word_links.add(
@@ -243,7 +239,7 @@ class ScriptedService(v1.TranslationServiceServicer):
                 violations = {
                     f"selection.{name}s": f"{max(numbers)} given; there are {name}s 0 to {limit - 1}"
                 }
-                _abort(context, failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", violations=violations))
+                abort(context, failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", violations=violations))
         for index, (sentence, start) in enumerate(sentences):
             result = request.translation or self.script.translations.get(sentence, translated(sentence))
             for response in attention_of(sentence, start, result, index, len(sentences), request.selection):
@@ -253,7 +249,7 @@ class ScriptedService(v1.TranslationServiceServicer):
 
     def ListModels(self, request: v1.ListModelsRequest, context: Any) -> v1.ListModelsResponse:
         if self.script.model_failures:
-            _abort(context, self.script.model_failures.pop(0))
+            abort(context, self.script.model_failures.pop(0))
         return v1.ListModelsResponse(
             models=[
                 v1.Model(
@@ -283,57 +279,6 @@ class ScriptedService(v1.TranslationServiceServicer):
                 max_attention_calls=16,
             ),
         )
-
-
-def failure(
-    code: grpc.StatusCode,
-    message: str,
-    *,
-    reason: str | None = None,
-    violations: dict[str, str] | None = None,
-    retry_seconds: float | None = None,
-    trailers: tuple[tuple[str, str], ...] = (),
-) -> Failure:
-    """Makes a status as the server sends it."""
-    details: list[Any] = []
-    if reason:
-        details.append(error_details_pb2.ErrorInfo(reason=reason, domain="dragoman"))
-    if violations:
-        details.append(
-            error_details_pb2.BadRequest(
-                field_violations=[
-                    error_details_pb2.BadRequest.FieldViolation(field=name, description=description)
-                    for name, description in violations.items()
-                ]
-            )
-        )
-    if retry_seconds is not None:
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(round(retry_seconds * 1000))
-        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    packed = []
-    for detail in details:
-        packed.append(any_pb2.Any())
-        packed[-1].Pack(detail)
-    return status_pb2.Status(code=code.value[0], message=message, details=packed), trailers
-
-
-def _abort(context: Any, failing: Failure) -> None:
-    status, trailers = failing
-    context.set_trailing_metadata(trailers)
-    context.abort_with_status(_with_trailers(status, trailers))
-
-
-def _with_trailers(status: status_pb2.Status, trailers: tuple[tuple[str, str], ...]) -> Any:
-    rich = rpc_status.to_status(status)
-    return _Status(rich.code, rich.details, (*rich.trailing_metadata, *trailers))
-
-
-@dataclass(frozen=True)
-class _Status(grpc.Status):
-    code: grpc.StatusCode
-    details: str
-    trailing_metadata: tuple[tuple[str, str | bytes], ...]
 
 
 @dataclass(frozen=True)

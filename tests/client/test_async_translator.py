@@ -13,7 +13,8 @@ from dragoman_client import (
     ServingStatus,
     UnavailableError,
 )
-from tests.client.scripted_server import ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer
 
 
 async def test_text_gives_a_translation_and_a_list_a_list(server: ScriptedServer) -> None:

@@ -20,7 +20,8 @@ from dragoman_client import (
 )
 from dragoman_client.bulk import MAX_ITEMS_PER_MESSAGE, MAX_TEXT_BYTES, Bulk, MessageBuilder
 from tests.client.bulk_runs import Run, sent
-from tests.client.scripted_server import DIGEST, ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import DIGEST, ScriptedServer
 
 
 def test_results_come_in_the_order_of_the_texts_with_all_there_is_of_each(run: Run) -> None:

@@ -25,7 +25,8 @@ from dragoman_client import (
 )
 from dragoman_client.bulk import Outage
 from tests.client.bulk_runs import Run, run_asyncio, run_blocking, sent
-from tests.client.scripted_server import ScriptedServer, failure, serve
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer, serve
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])

@@ -5,7 +5,8 @@ import pytest
 
 from dragoman import v1
 from dragoman_client import OverloadedError, Translator, UnavailableError, channel
-from tests.client.scripted_server import ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer
 
 AT_ONCE = (("grpc-retry-pushback-ms", "1"),)
 NEVER = (("grpc-retry-pushback-ms", "-1"),)

@@ -10,7 +10,8 @@ from dragoman_client import (
     ScoredToken,
     Translator,
 )
-from tests.client.scripted_server import DIGEST, ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import DIGEST, ScriptedServer
 
 
 def test_long_list_comes_back_in_order_through_several_calls(server: ScriptedServer) -> None:

@@ -13,7 +13,8 @@ from dragoman_client import (
     UnavailableError,
     errors,
 )
-from tests.client.scripted_server import ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer
 
 NOT_RETRIED = (("grpc-retry-pushback-ms", "-1"),)
 

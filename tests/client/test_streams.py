@@ -15,7 +15,8 @@ from dragoman_client import (
     ServerError,
     Translator,
 )
-from tests.client.scripted_server import DIGEST, ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import DIGEST, ScriptedServer
 
 Responses = Iterator[v1.StreamTranslateTextResponse]
 

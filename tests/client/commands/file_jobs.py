@@ -9,7 +9,8 @@ import grpc
 
 from dragoman import v1
 from tests.client.command_line import Result
-from tests.client.scripted_server import ScriptedServer, ScriptedService, failure, serve
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer, ScriptedService, serve
 
 Dragoman = Callable[..., Result]
 

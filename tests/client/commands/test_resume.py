@@ -24,7 +24,8 @@ from tests.client.commands.file_jobs import (
     interrupt,
     server_that_refuses_a_line,
 )
-from tests.client.scripted_server import DIGEST, Failure, ScriptedServer, ScriptedService, failure
+from tests.client.failures import Failure, failure
+from tests.client.scripted_server import DIGEST, ScriptedServer, ScriptedService
 
 
 @pytest.fixture

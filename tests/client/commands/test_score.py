@@ -7,7 +7,8 @@ import pytest
 
 from dragoman import v1
 from tests.client.command_line import Result
-from tests.client.scripted_server import ScriptedServer, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer
 
 Dragoman = Callable[..., Result]
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from dragoman import v1
 from dragoman_client.__main__ import run
 from tests.client.command_line import Result, invoke
-from tests.client.scripted_server import ScriptedServer, ScriptedService, failure
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer, ScriptedService
 
 Dragoman = Callable[..., Result]
 
