@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -24,17 +23,6 @@ from dragoman_model.translator import Translator
 from tests.integration.dumps import dump
 from tests.integration.servers import RunningServer, refusal, serving, violations
 from tests.models import make_tiny_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return load_model(make_tiny_model(tmp_path_factory.mktemp("models") / "en-de"), device="cpu")
-
-
-@pytest.fixture
-async def server(model: LoadedModel) -> AsyncIterator[RunningServer]:
-    async with serving(model, http="") as server:
-        yield server
 
 
 async def test_weights_of_the_translation_made_now(server: RunningServer, model: LoadedModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,6 @@ EVERY_KIND = ["ATTENTION_KIND_CROSS", "ATTENTION_KIND_ENCODER_SELF", "ATTENTION_
 def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     directory = tmp_path_factory.mktemp("models") / "en-de"
     return load_model(make_tiny_model(directory, num_encoder_layers=3, num_decoder_layers=2), device="cpu")
-
-
-@pytest.fixture
-async def server(model: LoadedModel) -> AsyncIterator[RunningServer]:
-    async with serving(model, http="") as server:
-        yield server
 
 
 async def select(server: RunningServer, **selection: Any) -> Dump:

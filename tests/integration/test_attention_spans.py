@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from dragoman.v1 import AttentionUnit
-from dragoman_model.checkpoint import LoadedModel, load_model
 from tests.integration.dumps import dump
-from tests.integration.servers import RunningServer, serving
-from tests.models import make_tiny_model
+from tests.integration.servers import RunningServer
 
 TEXTS = {
     "normalised to more": "½ ﬁsh at ㍿ costs … 3²",
@@ -24,17 +20,6 @@ TEXTS = {
     "capitals": "THE CAT SEES 15 APPLES. Lena does NOT. ½ DOG!",
     "ignored characters": "the\u200bcat \u00adsees\ufeff it",
 }
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return load_model(make_tiny_model(tmp_path_factory.mktemp("models") / "en-de"), device="cpu")
-
-
-@pytest.fixture
-async def server(model: LoadedModel) -> AsyncIterator[RunningServer]:
-    async with serving(model, http="") as server:
-        yield server
 
 
 def ranges(units: list[AttentionUnit]) -> list[tuple[int, int]]:

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from dragoman.v1 import FinishReason, ListModelsRequest, TranslateTextRequest, Translation
-from dragoman_model.checkpoint import LoadedModel, load_model
+from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.translator import Translator
 from dragoman_server.rpcs import translate_text, work
 from tests.integration.servers import RunningServer, refusal, serving
-from tests.models import make_tiny_model
 
 TEXTS = [
     "A girl is reading a book in the garden.",
@@ -24,11 +23,6 @@ TEXTS = [
     "  ",
     "I don't know",
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return load_model(make_tiny_model(tmp_path_factory.mktemp("models") / "en-de"), device="cpu")
 
 
 @pytest.fixture
