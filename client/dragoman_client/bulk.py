@@ -130,6 +130,7 @@ class Bulk:
                 if error
                 else read_translation(result.translation, response.model, response.model_digest),
                 error,
+                request_id,
             )
         if given_back is not None:
             raise given_back

@@ -7,6 +7,7 @@ model. It holds a JSON object a line, is written before the output it speaks of,
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -52,6 +53,7 @@ class Journal:
         model: Name, digest and precision of the model that translates; None until the first translation. The precision is
             empty where it is not known.
         failed_lines: Numbers of the lines that could not be translated.
+        doubtful_lines: What was found doubtful about translations in earlier runs, by the numbers of their lines.
     """
 
     def __init__(self, path: Path, job: dict[str, Any]) -> None:
@@ -59,6 +61,7 @@ class Journal:
         self._job = job
         self.model: tuple[str, str, str] | None = None
         self.failed_lines: set[int] = set()
+        self.doubtful_lines: dict[int, tuple[str, ...]] = {}
         self._file: BinaryIO | None = None
 
     @classmethod
@@ -87,6 +90,9 @@ class Journal:
                 case {"failed_line": int(number)}:
                     if number <= num_lines:
                         journal.failed_lines.add(number)
+                case {"doubtful_line": int(number), "doubts": [*doubts]}:
+                    if number <= num_lines:
+                        journal.doubtful_lines[number] = tuple(map(str, doubts))
                 case _:
                     raise JournalError(f"{path} was changed and can't be read: {json.dumps(entry)}; {_ANEW}")
         return journal
@@ -105,6 +111,8 @@ class Journal:
                 self._write_model()
             for number in sorted(self.failed_lines):
                 self._write({"failed_line": number})
+            for number, doubts in sorted(self.doubtful_lines.items()):
+                self.doubt(number, doubts)
             temporary.replace(self.path)
         except OSError:
             self._file.close()
@@ -147,6 +155,10 @@ class Journal:
         """Remembers that a line could not be translated, before its empty place is written."""
         self.failed_lines.add(number)
         self._write({"failed_line": number})
+
+    def doubt(self, number: int, doubts: Sequence[str]) -> None:
+        """Remembers for the next run what is doubtful about a line's translation, before that is written."""
+        self._write({"doubtful_line": number, "doubts": doubts})
 
     def close(self, *, done: bool) -> None:
         """Removes the journal of a job that is done; leaves that of one that is not."""

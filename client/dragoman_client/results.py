@@ -176,12 +176,15 @@ class BatchResult:
         source: The text.
         translation: Its translation; None where there is an error.
         error: Why there is none; the other texts are translated all the same.
+        request_id: Of the call that answered, to be looked for in the server's log; another one after a connection was lost. None
+            where the text wasn't sent.
     """
 
     index: int
     source: str
     translation: Translation | None = None
     error: DragomanError | None = None
+    request_id: str | None = None
 
     def unwrap(self) -> Translation:
         """Returns the translation.

@@ -43,6 +43,7 @@ class Script:
         digest: Of the model that TranslateBatch translates with.
         max_text_count: A call with more texts is refused.
         precision: That the model is listed with.
+        models_listed: Set when ListModels has been answered.
         stream_ended: Set when a StreamTranslateText or TranslateBatch call is over, however it ended.
     """
 
@@ -62,6 +63,7 @@ class Script:
     max_text_count: int = 256
     precision: str = "float32"
     digest: str = DIGEST
+    models_listed: threading.Event = field(default_factory=threading.Event)
     stream_ended: threading.Event = field(default_factory=threading.Event)
     stream_requests: list[v1.StreamTranslateTextRequest] = field(default_factory=list)
     batch_calls: list[list[v1.TranslateBatchRequest]] = field(default_factory=list)
@@ -250,6 +252,7 @@ class ScriptedService(v1.TranslationServiceServicer):
     def ListModels(self, request: v1.ListModelsRequest, context: Any) -> v1.ListModelsResponse:
         if self.script.model_failures:
             abort(context, self.script.model_failures.pop(0))
+        context.add_callback(self.script.models_listed.set)
         return v1.ListModelsResponse(
             models=[
                 v1.Model(

@@ -41,6 +41,10 @@ def test_connection_that_is_lost_is_made_anew_and_nothing_is_lost_or_repeated(
     assert [result.unwrap().text for result in results] == [f"<{text}>" for text in texts]
     assert len(server.script.batch_calls) == 4
     assert all(messages[0].model == "" for messages in server.script.batch_calls)
+    by_call = dict(zip(server.script.request_ids, server.script.batch_calls, strict=True))
+    for result in results:
+        asked = [item.text for message in by_call[result.request_id] for item in message.items]
+        assert result.source in asked  # of the call that answered
 
 
 def test_every_call_of_a_bulk_translation_says_how_to_translate(run: Run, server: ScriptedServer) -> None:

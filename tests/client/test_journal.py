@@ -40,6 +40,20 @@ def test_journal_tells_a_later_run_what_the_first_one_saw(path: Path) -> None:
     assert later.failed_lines == {3}  # the seventh is not in the output: it will be done again
 
 
+def test_journal_tells_every_later_run_what_was_doubtful(path: Path) -> None:
+    journal = begun(path)
+    for number in (2, 4):
+        journal.doubt(number, ("cut", "repetition"))
+    journal.close(done=False)
+
+    later = Journal.load(path, JOB, num_lines=3)  # the fourth is not in the output
+    later.begin()
+    later.doubt(4, ("copy",))
+    later.close(done=False)
+
+    assert Journal.load(path, JOB, num_lines=9).doubtful_lines == {2: ("cut", "repetition"), 4: ("copy",)}
+
+
 def test_later_run_writes_on_where_the_first_one_was_torn(path: Path) -> None:
     journal = begun(path)
     journal.fail(1)
@@ -108,7 +122,14 @@ def test_another_precision_of_the_model_is_refused(path: Path, precision: str, i
 
 
 @pytest.mark.parametrize(
-    "entry", ['{"model": "en-de"}', '{"model": 1, "digest": "ab"}', '{"failed_line": "1"}', "{}"]
+    "entry",
+    [
+        '{"model": "en-de"}',
+        '{"model": 1, "digest": "ab"}',
+        '{"failed_line": "1"}',
+        '{"doubtful_line": 1}',
+        "{}",
+    ],
 )
 def test_journal_that_was_changed_by_hand_is_refused_by_the_line_at_fault(path: Path, entry: str) -> None:
     begun(path).close(done=False)

@@ -1,5 +1,6 @@
 """What is said of translations that may be cut or bad."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import click
@@ -8,13 +9,27 @@ from dragoman_client.results import FinishReason, Translation, WarningKind
 
 MAX_NUMBERS_NAMED = 10
 
-_SUSPICIONS = {
-    WarningKind.UNCOVERED_SOURCE: "may leave out a part of the source",
-    WarningKind.REPETITION: "may have repetitions",
-    WarningKind.COPY: "may be copied from the source",
-    WarningKind.LENGTH_RATIO: "may be too long or too short",
-    WarningKind.UNSPECIFIED: "may be bad",
+_CUT = "cut"
+# In the order in which they are told.
+_SAID_OF = {
+    _CUT: "reached the length limit and may be cut",
+    **{
+        kind.value.lower(): said
+        for kind, said in {
+            WarningKind.UNSPECIFIED: "may be bad",
+            WarningKind.UNCOVERED_SOURCE: "may leave out a part of the source",
+            WarningKind.REPETITION: "may have repetitions",
+            WarningKind.COPY: "may be copied from the source",
+            WarningKind.LENGTH_RATIO: "may be too long or too short",
+        }.items()
+    },
 }
+
+
+def doubts_about(translation: Translation) -> tuple[str, ...]:
+    """Returns the names of what is doubtful about a translation."""
+    cut = (_CUT,) if translation.finish_reason is FinishReason.LENGTH else ()
+    return (*cut, *dict.fromkeys(warning.kind.value.lower() for warning in translation.warnings))
 
 
 @dataclass
@@ -40,29 +55,26 @@ class Doubts:
 
     Attributes:
         noun: What a number counts: texts, lines or sentences.
-        cut: Those that reached their length limit.
-        suspect: For each kind of warning those that have one.
+        by_name: The translations that each doubt is about.
     """
 
     noun: str
-    cut: Numbers = field(default_factory=Numbers)
-    suspect: dict[WarningKind, Numbers] = field(default_factory=dict)
+    by_name: dict[str, Numbers] = field(default_factory=dict)
 
     def note(self, number: int, translation: Translation) -> None:
         """Remembers a translation, counted from 1, where there is anything to say of it."""
-        if translation.finish_reason is FinishReason.LENGTH:
-            self.cut.add(number)
-        for kind in dict.fromkeys(warning.kind for warning in translation.warnings):
-            self.suspect.setdefault(kind, Numbers()).add(number)
+        self.add(number, doubts_about(translation))
+
+    def add(self, number: int, names: Iterable[str]) -> None:
+        """Remembers what `doubts_about` says of a translation."""
+        for name in names:
+            self.by_name.setdefault(name, Numbers()).add(number)
 
     def warn(self) -> None:
         """Says on standard error which they were."""
-        self._warn_of(self.cut, "reached the length limit and may be cut")
-        for kind in sorted(self.suspect, key=list(WarningKind).index):
-            self._warn_of(self.suspect[kind], _SUSPICIONS[kind])
-
-    def _warn_of(self, numbers: Numbers, what: str) -> None:
-        if numbers.count:
-            click.echo(
-                f"Warning: {numbers.count:,} of the translations {what}: {self.noun} {numbers}", err=True
-            )
+        for name, said in _SAID_OF.items():
+            if name in self.by_name:
+                numbers = self.by_name[name]
+                click.echo(
+                    f"Warning: {numbers.count:,} of the translations {said}: {self.noun} {numbers}", err=True
+                )

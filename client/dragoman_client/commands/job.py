@@ -15,7 +15,7 @@ import click
 from dragoman_client.async_translator import AsyncTranslator
 from dragoman_client.bulk import Outage
 from dragoman_client.commands.arguments import Search
-from dragoman_client.commands.doubts import Numbers
+from dragoman_client.commands.doubts import Numbers, doubts_about
 from dragoman_client.commands.job_files import size_of
 from dragoman_client.commands.printing import Printer
 from dragoman_client.commands.progress import LineProgress
@@ -87,6 +87,9 @@ class Run:
         self._failed = Numbers()
         for number in sorted(journal.failed_lines) if journal else ():
             self._failed.add(number)
+        for number, doubts in sorted(journal.doubtful_lines.items()) if journal else ():
+            self._printer.doubts.add(number, doubts)
+        self._precisions: dict[str, dict[str, str]] = {}  # of the models, by the call that answered
 
     def translate(self) -> int:
         """Translates what is left, and returns the exit code."""
@@ -131,13 +134,11 @@ class Run:
                 max_outage_seconds=self._job.max_outage_seconds,
                 **self._job.search,
             )
-            precisions: dict[str, str] | None = None
             async with aclosing(results):
                 async for result in results:
                     line = under_way.popleft()
-                    if precisions is None and self._journal is not None:
-                        precisions = await self._precisions(translator)
-                    self._write(line, result, progress, precisions or {})
+                    await self._check_model(result, translator)
+                    self._write(line, result, progress)
                     self._num_done = line.number
                     progress.advance(line, result.translation)
         if reader.num_lines < self._num_done:
@@ -146,7 +147,23 @@ class Run:
                 "interrupted; leave --resume off to start anew"
             )
 
-    async def _precisions(self, translator: AsyncTranslator) -> dict[str, str]:
+    async def _check_model(self, result: BatchResult, translator: AsyncTranslator) -> None:
+        """Sees to it that all lines of the output are by one model, be it that the server was started anew meanwhile.
+
+        Raises:
+            JournalError: This one is by another.
+            DragomanError: The server was away for too long.
+        """
+        call, translation = result.request_id, result.translation
+        if self._journal is None or call is None:
+            return
+        if call not in self._precisions:
+            self._precisions[call] = await self._ask_for_precisions(translator)
+        if translation is not None and translation.model_digest:
+            precision = self._precisions[call].get(translation.model, "")
+            self._journal.check_model(translation.model, translation.model_digest, precision)
+
+    async def _ask_for_precisions(self, translator: AsyncTranslator) -> dict[str, str]:
         """Returns the precision of each model; asked for when the server has answered, since before it may only be starting.
 
         Raises:
@@ -162,14 +179,12 @@ class Run:
             else:
                 return {model.name: model.precision for model in listed.models}
 
-    def _write(
-        self, line: Line, result: BatchResult, progress: LineProgress, precisions: dict[str, str]
-    ) -> None:
+    def _write(self, line: Line, result: BatchResult, progress: LineProgress) -> None:
         """Writes one line, or leaves its place and says why."""
         if line.error is None and result.translation is not None:
-            if self._journal is not None and result.translation.model_digest:
-                name = result.translation.model
-                self._journal.check_model(name, result.translation.model_digest, precisions.get(name, ""))
+            doubts = doubts_about(result.translation)
+            if self._journal is not None and doubts:
+                self._journal.doubt(line.number, doubts)
             self._printer.write(line.number, line.text, result.translation)
             return
         code, reason = "INVALID_ARGUMENT", line.error

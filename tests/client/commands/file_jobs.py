@@ -1,8 +1,7 @@
-"""A file to translate, a server that refuses a line of it, and jobs that are interrupted."""
+"""A file to translate, and jobs that are interrupted."""
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -10,7 +9,7 @@ import grpc
 from dragoman import v1
 from tests.client.command_line import Result
 from tests.client.failures import failure
-from tests.client.scripted_server import ScriptedServer, ScriptedService, serve
+from tests.client.scripted_server import ScriptedServer, ScriptedService
 
 Dragoman = Callable[..., Result]
 
@@ -39,15 +38,6 @@ class Files:
 
     def arguments(self, *others: str) -> list[str]:
         return ["translate", "--input", str(self.input), "--output", str(self.output), *others]
-
-
-@contextmanager
-def server_that_refuses_a_line() -> Iterator[ScriptedServer]:
-    """A server that refuses one line."""
-    with serve() as running:
-        refusal, _ = failure(grpc.StatusCode.INVALID_ARGUMENT, "too long", reason="X")
-        running.script.item_failures["refused"] = refusal
-        yield running
 
 
 def interrupt(server: ScriptedServer, dragoman: Dragoman, files: Files, *others: str) -> Result:

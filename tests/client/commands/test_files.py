@@ -7,9 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from dragoman import v1
 from dragoman_client.journal import lock
@@ -18,20 +15,8 @@ from tests.client.commands.file_jobs import (
     NUM_LINES,
     Dragoman,
     Files,
-    server_that_refuses_a_line,
 )
 from tests.client.scripted_server import ScriptedServer, ScriptedService
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with server_that_refuses_a_line() as running:
-        yield running
 
 
 def test_job_that_is_done_leaves_a_line_for_each_line_and_no_journal(

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -22,21 +21,9 @@ from tests.client.commands.file_jobs import (
     Files,
     gone_on,
     interrupt,
-    server_that_refuses_a_line,
 )
 from tests.client.failures import Failure, failure
 from tests.client.scripted_server import DIGEST, ScriptedServer, ScriptedService
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with server_that_refuses_a_line() as running:
-        yield running
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -125,6 +112,27 @@ def test_lines_that_failed_before_the_interruption_are_told_of_in_the_end(
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1].endswith("their places are empty: line 1, 2002")
     assert "refused" not in gone_on(server)
+
+
+def test_doubtful_lines_of_every_run_are_told_of_in_the_end(
+    server: ScriptedServer, dragoman: Dragoman, files: Files
+) -> None:
+    files.input.write_bytes(b"a\n" * 2000)
+    server.script.finish_reason = v1.FinishReason.FINISH_REASON_LENGTH
+    server.script.warnings = [v1.Warning(kind=v1.WarningKind.WARNING_KIND_REPETITION)]
+    interrupt(server, dragoman, files)
+    server.script.warnings = []
+    files.output.write_bytes(b"<a>\n" * 5)  # as if the others had been lost
+
+    interrupt(server, dragoman, files, "--resume")
+    result = dragoman(*files.arguments("--resume"))
+
+    first = "line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        f"Warning: 2,000 of the translations reached the length limit and may be cut: {first}",
+        "Warning: 5 of the translations may have repetitions: line 1, 2, 3, 4, 5",
+    ]
 
 
 def test_resume_without_anything_to_go_on_with_begins(dragoman: Dragoman, files: Files) -> None:
@@ -223,6 +231,46 @@ def test_another_precision_is_refused_before_it_adds_a_line(
     assert result.exit_code == 1
     assert "translates in int8, but what is there is in float32; serve that" in result.stderr
     assert files.output.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"precision": "int8"}, "translates in int8, but what is there is in float32; serve that"),
+        ({"digest": "cd" * 32}, f"en-de (cdcdcdcdcdcd), but what is there is by en-de ({DIGEST[:12]})"),
+    ],
+    ids=["precision", "digest"],
+)
+def test_server_that_comes_back_with_another_model_adds_no_line(
+    server: ScriptedServer, dragoman: Dragoman, files: Files, changes: dict[str, str], message: str
+) -> None:
+    files.input.write_bytes(b"a\n" * 2000)
+    script, service = server.script, ScriptedService(server.script)
+
+    def answer(request: v1.TranslateBatchRequest) -> Iterator[v1.TranslateBatchResponse]:
+        if len(script.batch_calls) == 1:
+            yield service.answer(request, request)
+            assert script.models_listed.wait(10)  # by whoever answered this
+        else:
+            for name, value in changes.items():
+                setattr(script, name, value)
+            yield service.answer(request, request)
+
+    script.batch = answer
+    script.batch_failures = [(1, failure(grpc.StatusCode.UNAVAILABLE, "gone", retry_seconds=0.001))]
+
+    result = dragoman(*files.arguments())
+
+    num_done = len(script.batch_calls[0][0].items)
+    assert len(script.batch_calls) == 2
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert files.output.read_bytes() == b"<a>\n" * num_done
+    for name in changes:
+        setattr(script, name, {"precision": "float32", "digest": DIGEST}[name])
+    script.batch = None
+    assert dragoman(*files.arguments("--resume")).exit_code == 0
+    assert files.output.read_bytes() == b"<a>\n" * 2000
 
 
 def away(num_calls: int) -> list[Failure]:
