@@ -10,6 +10,9 @@ from dragoman import v1
 
 DIGEST = "ab" * 32
 NUM_LAYERS, NUM_HEADS = 2, 4
+# What the server knows a translation of, which has fewer words.
+SENTENCE = "A girl is reading a book in the garden."
+GERMAN = "Ein Mädchen liest im Garten ein Buch."
 
 Matrix = list[list[float]]
 

@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from dragoman import v1
 from tests.client.failures import Failure, abort, failure
-from tests.client.scripted_attention import DIGEST, NUM_HEADS, NUM_LAYERS, attention_of
+from tests.client.scripted_attention import DIGEST, GERMAN, NUM_HEADS, NUM_LAYERS, SENTENCE, attention_of
 
 
 def translated(text: str) -> str:
@@ -32,7 +32,6 @@ class Script:
         translate: The text → its translation.
         before_translate: Called with every request before it is answered.
         warnings: Of every translation.
-        translations: Known translations of sentences, for DumpAttention.
         attention_stream: Replaces DumpAttention's answer.
         stream: Replaces StreamTranslateText's answer.
         stream_failure: Ends that.
@@ -52,7 +51,6 @@ class Script:
     before_translate: Callable[[v1.TranslateTextRequest], None] = lambda request: None
     finish_reason: Any = v1.FinishReason.FINISH_REASON_EOS
     warnings: list[v1.Warning] = field(default_factory=list)
-    translations: dict[str, str] = field(default_factory=dict)
     attention_stream: Callable[[v1.DumpAttentionRequest], Iterator[v1.DumpAttentionResponse]] | None = None
     stream: Callable[[v1.StreamTranslateTextRequest], Iterator[v1.StreamTranslateTextResponse]] | None = None
     stream_failure: Failure | None = None
@@ -243,7 +241,7 @@ class ScriptedService(v1.TranslationServiceServicer):
                 }
                 abort(context, failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", violations=violations))
         for index, (sentence, start) in enumerate(sentences):
-            result = request.translation or self.script.translations.get(sentence, translated(sentence))
+            result = request.translation or (GERMAN if sentence == SENTENCE else translated(sentence))
             for response in attention_of(sentence, start, result, index, len(sentences), request.selection):
                 if response.HasField("header"):
                     response.header.translation.warnings.extend(self.script.warnings)
@@ -312,9 +310,6 @@ def serve(script: Script | None = None) -> Iterator[ScriptedServer]:
 
 
 if __name__ == "__main__":  # to look at the commands by hand
-    example = Script(
-        translations={"A girl is reading a book in the garden.": "Ein Mädchen liest im Garten ein Buch."}
-    )
-    with serve(example) as running:
+    with serve() as running:
         print(running.address, flush=True)
         input()

@@ -22,7 +22,7 @@ from dragoman.v1 import (
 from dragoman_client.exposition import fetch_metrics
 from tests.deploy.files import RULES, Expression, alert_names, expressions, recorded_names, variables
 from tests.deploy.prometheus import Prometheus, scraping, until
-from tests.integration.test_server_process import COMMAND, ENVIRONMENT
+from tests.integration.processes import COMMAND, ENVIRONMENT
 from tests.models import make_tiny_model
 
 pytestmark = [

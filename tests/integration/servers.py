@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import grpc
@@ -13,7 +16,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.v1 import TranslationServiceStub
-from dragoman_model.checkpoint import LoadedModel
+from dragoman_model.checkpoint import LoadedModel, load_model
 from dragoman_server.app import App
 from dragoman_server.config import ServerConfig
 
@@ -24,6 +27,11 @@ SENTENCES = [
     "I don't know",
     "we'll see you at 7:30",
 ]
+NASTY_LINES = [
+    "A girl.", "", "   ", "\t", "🙂 emoji", "你好，世界", "\0", "a\0b", "\ufeffBOM", "a\u2028b", "a\x85b", "a\rb", "\x0b\x0c",
+    "\x1b[31mred", "\u202eright to left", "é e\u0301", "<s> </s> <unk> <pad> ▁", " " * 3000, "ﬁ ½ ①", "\U0010ffff", "...",
+    "?!", "https://example.com/a?b=c", "WORDS IN CAPITALS", "123 456",
+]  # fmt: skip
 
 
 class RunningServer:
@@ -74,6 +82,36 @@ async def serving(*models: LoadedModel, **settings: Any) -> AsyncIterator[Runnin
             yield RunningServer(app, channel)
     finally:
         await app.stop()
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a server listens."""
+
+    grpc: str
+    http: str
+
+
+@contextmanager
+def running(model: Path) -> Iterator[Addresses]:
+    """Runs the server on an event loop of its own, so that a blocking client can wait for it."""
+    ready, over = Event(), Event()
+    addresses: list[Addresses] = []
+
+    async def serve() -> None:
+        async with serving(load_model(model, device="cpu")) as server:
+            addresses.append(Addresses(server.app.grpc_address, server.app.http_address))
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield addresses[0]
+    finally:
+        over.set()
+        thread.join(30)
 
 
 async def refusal(call: Any) -> grpc.aio.AioRpcError:

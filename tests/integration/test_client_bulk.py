@@ -16,8 +16,7 @@ import pytest
 from dragoman_client import AsyncTranslator, DecodingOptions, InvalidRequestError, NotFoundError, Translator
 from dragoman_model.checkpoint import LoadedModel
 from tests.client.command_line import Result, invoke
-from tests.integration.servers import SENTENCES, RunningServer, serving
-from tests.integration.test_client_server import NASTY_LINES, Addresses, running
+from tests.integration.servers import NASTY_LINES, SENTENCES, Addresses, RunningServer, running, serving
 from tests.models import make_tiny_model
 
 TEXTS = [*SENTENCES, "", "Two cats. One dog!", " \n"] * 6

@@ -4,9 +4,6 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
@@ -21,40 +18,11 @@ from dragoman_client import (
     Translation,
     Translator,
 )
-from dragoman_model.checkpoint import load_model
 from tests.client.command_line import Result, invoke
-from tests.integration.servers import serving
+from tests.integration.servers import NASTY_LINES, Addresses, running
 from tests.models import make_tiny_model
 
 TEXTS = ["A girl reads a book.", "", "Two cats. One dog!", "  \n ", "42 houses"]
-
-
-class Addresses:
-    def __init__(self, grpc: str, http: str) -> None:
-        self.grpc = grpc
-        self.http = http
-
-
-@contextmanager
-def running(model: Path) -> Iterator[Addresses]:
-    """Runs the server on an event loop of its own, so that a blocking client can wait for it."""
-    ready, over = Event(), Event()
-    addresses: list[Addresses] = []
-
-    async def serve() -> None:
-        async with serving(load_model(model, device="cpu")) as server:
-            addresses.append(Addresses(server.app.grpc_address, server.app.http_address))
-            ready.set()
-            await asyncio.to_thread(over.wait)
-
-    thread = Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(30)
-    try:
-        yield addresses[0]
-    finally:
-        over.set()
-        thread.join(30)
 
 
 @pytest.fixture(scope="module")
@@ -223,13 +191,6 @@ def test_models_and_health_are_told(server: Addresses) -> None:
         assert translator.health() is ServingStatus.SERVING
         assert translator.health("en-de") is ServingStatus.SERVING
         assert translator.health("fr-it") is ServingStatus.SERVICE_UNKNOWN
-
-
-NASTY_LINES = [
-    "A girl.", "", "   ", "\t", "🙂 emoji", "你好，世界", "\0", "a\0b", "\ufeffBOM", "a\u2028b", "a\x85b", "a\rb", "\x0b\x0c",
-    "\x1b[31mred", "\u202eright to left", "é e\u0301", "<s> </s> <unk> <pad> ▁", " " * 3000, "ﬁ ½ ①", "\U0010ffff", "...",
-    "?!", "https://example.com/a?b=c", "WORDS IN CAPITALS", "123 456",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -29,8 +29,8 @@ from dragoman.v1 import (
     TranslationServiceStub,
 )
 from dragoman_server.cpus import available_cpus
+from tests.integration.processes import COMMAND, ENVIRONMENT, started
 from tests.integration.servers import SENTENCES
-from tests.integration.test_server_process import COMMAND, ENVIRONMENT, started
 from tests.models import make_tiny_model
 
 LONG = {"min_decoding_length": 255}

@@ -31,8 +31,8 @@ from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.engine import Engine
 from tests.integration import test_engine_process as processes
 from tests.integration.holdings import held
+from tests.integration.processes import started
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
-from tests.integration.test_server_process import started
 from tests.models import make_tiny_model
 from tests.server.scripted_calls import pairs, status_of
 

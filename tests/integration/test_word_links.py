@@ -16,7 +16,7 @@ from dragoman.v1 import (
     Translation,
 )
 from tests.integration.servers import SENTENCES, RunningServer
-from tests.integration.test_attention_spans import TEXTS, assert_in_order, seen, visible
+from tests.integration.spans import TEXTS, assert_in_order, seen, visible
 
 MODEL = {"model": "en-de"}
 LINKED = {"include_alignments": True}
