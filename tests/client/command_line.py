@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -19,6 +20,9 @@ class Result:
         """Standard output's lines, which end at LF only."""
         assert self.stdout == b"" or self.stdout.endswith(b"\n")
         return self.stdout.decode().split("\n")[:-1]
+
+
+Dragoman = Callable[..., Result]
 
 
 def invoke(*arguments: str, stdin: bytes = b"") -> Result:

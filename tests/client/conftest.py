@@ -1,9 +1,9 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.client.bulk_runs import Run, run_asyncio, run_blocking
-from tests.client.command_line import Result, invoke
+from tests.client.command_line import Dragoman, invoke
 from tests.client.scripted_server import ScriptedServer, serve
 
 
@@ -15,7 +15,7 @@ def server() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def dragoman(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def dragoman(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Dragoman:
     """The command line against the server: call it with arguments and ``stdin=`` bytes."""
     monkeypatch.setenv("DRAGOMAN_SERVER", server.address)
     return invoke

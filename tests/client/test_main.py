@@ -7,16 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 @pytest.fixture

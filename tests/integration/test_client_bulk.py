@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 from dragoman_client import AsyncTranslator, DecodingOptions, InvalidRequestError, NotFoundError, Translator
 from dragoman_model.checkpoint import LoadedModel
-from tests.client.command_line import Result, invoke
+from tests.client.command_line import Dragoman, invoke
 from tests.integration.servers import NASTY_LINES, SENTENCES, Addresses, RunningServer, running, serving
 from tests.models import make_tiny_model
 
@@ -29,7 +29,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 
 
 @pytest.fixture
-def dragoman(addresses: Addresses, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def dragoman(addresses: Addresses, monkeypatch: pytest.MonkeyPatch) -> Dragoman:
     monkeypatch.setenv("DRAGOMAN_SERVER", addresses.grpc)
     return invoke
 
@@ -111,7 +111,7 @@ async def test_server_that_is_started_anew_in_the_middle_loses_and_repeats_nothi
 
 @pytest.mark.slow
 def test_file_that_is_killed_at_random_moments_ends_as_if_nothing_had_happened(
-    addresses: Addresses, dragoman: Callable[..., Result], tmp_path: Path
+    addresses: Addresses, dragoman: Dragoman, tmp_path: Path
 ) -> None:
     source, target, whole = tmp_path / "in", tmp_path / "out", tmp_path / "whole"
     lines = [line.replace("\n", " ") for line in NASTY_LINES] * 20
@@ -162,7 +162,7 @@ def test_lines_pass_a_person_at_the_terminal_one_by_one(addresses: Addresses) ->
 
 
 def test_scores_are_those_of_the_pairs_in_their_order(
-    addresses: Addresses, dragoman: Callable[..., Result], tmp_path: Path
+    addresses: Addresses, dragoman: Dragoman, tmp_path: Path
 ) -> None:
     pairs = [(sentence, f"Ein Satz. {number}") for number, sentence in enumerate(SENTENCES * 20)]
     (tmp_path / "sources").write_text("\n".join(source for source, _ in pairs))

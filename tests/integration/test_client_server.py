@@ -3,7 +3,7 @@
 import asyncio
 import json
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +18,7 @@ from dragoman_client import (
     Translation,
     Translator,
 )
-from tests.client.command_line import Result, invoke
+from tests.client.command_line import Dragoman, invoke
 from tests.integration.servers import NASTY_LINES, Addresses, running
 from tests.models import make_tiny_model
 
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 
 
 @pytest.fixture
-def dragoman(server: Addresses, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def dragoman(server: Addresses, monkeypatch: pytest.MonkeyPatch) -> Dragoman:
     monkeypatch.setenv("DRAGOMAN_SERVER", server.grpc)
     monkeypatch.setenv("DRAGOMAN_HTTP", server.http)
     return invoke
@@ -87,7 +87,7 @@ def test_pieces_of_a_stream_are_the_translation(server: Addresses, options: Deco
             assert ("".join(others), result.text) == (whole.text, whole.text)
 
 
-def test_refused_stream_names_the_field(server: Addresses, dragoman: Callable[..., Result]) -> None:
+def test_refused_stream_names_the_field(server: Addresses, dragoman: Dragoman) -> None:
     with Translator(server.grpc) as translator, pytest.raises(InvalidRequestError) as caught:
         list(translator.stream("Hi", options=DecodingOptions(beam_size=40)))
 
@@ -143,9 +143,7 @@ def test_attention_that_is_selected_arrives_as_selected(server: Addresses) -> No
 
 @pytest.mark.parametrize("kind", ["cross", "encoder-self", "decoder-self"])
 @pytest.mark.parametrize("reduction", ["mean", "max", "rollout"])
-def test_every_picture_is_drawn(
-    dragoman: Callable[..., Result], server: Addresses, kind: str, reduction: str
-) -> None:
+def test_every_picture_is_drawn(dragoman: Dragoman, server: Addresses, kind: str, reduction: str) -> None:
     drawn = dragoman(
         "attention", "A girl reads a book.", "--kind", kind, "--reduce", reduction, "--width", "70"
     )
@@ -155,9 +153,7 @@ def test_every_picture_is_drawn(
     assert max(map(len, drawn.lines)) <= 70
 
 
-def test_layer_that_the_model_has_not_is_blamed_on_its_option(
-    dragoman: Callable[..., Result], server: Addresses
-) -> None:
+def test_layer_that_the_model_has_not_is_blamed_on_its_option(dragoman: Dragoman, server: Addresses) -> None:
     refused = dragoman("attention", "A girl reads.", "--kind", "encoder-self", "--layer", "9")
 
     assert refused.exit_code == 2
@@ -194,9 +190,7 @@ def test_models_and_health_are_told(server: Addresses) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_as_many_lines_come_out_as_went_in_through_a_real_model(
-    dragoman: Callable[..., Result], end: str
-) -> None:
+def test_as_many_lines_come_out_as_went_in_through_a_real_model(dragoman: Dragoman, end: str) -> None:
     result = dragoman("translate", stdin=end.join(NASTY_LINES).encode())
 
     assert (result.exit_code, len(result.lines)) == (0, len(NASTY_LINES))
@@ -205,7 +199,7 @@ def test_as_many_lines_come_out_as_went_in_through_a_real_model(
         assert translation == " ".join(dragoman("translate", line).lines), line
 
 
-def test_line_that_is_too_long_is_named_and_leaves_its_place(dragoman: Callable[..., Result]) -> None:
+def test_line_that_is_too_long_is_named_and_leaves_its_place(dragoman: Dragoman) -> None:
     result = dragoman("translate", stdin=b"fine\n" * 200 + b"x" * 20_001 + b"\nfine\n")
 
     assert result.exit_code == 1
@@ -219,7 +213,7 @@ def test_line_that_is_too_long_is_named_and_leaves_its_place(dragoman: Callable[
     assert last.startswith("Error: 1 of 202 lines")
 
 
-def test_every_command_works(dragoman: Callable[..., Result], server: Addresses) -> None:
+def test_every_command_works(dragoman: Dragoman, server: Addresses) -> None:
     status = dragoman("status")
     drawn = dragoman("attention", "A girl reads a book. Two cats!", "--width", "80")
     models = json.loads(dragoman("models", "--json").stdout)

@@ -1,18 +1,15 @@
 """A file to translate, and jobs that are interrupted."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman, Result
 from tests.client.failures import failure
 from tests.client.scripted_server import ScriptedServer, ScriptedService
-
-Dragoman = Callable[..., Result]
-
 
 INPUT = (
     b"\xef\xbb\xbffirst\r\n\n  \nbad \xff line\nrefused\n\0\n"

@@ -1,15 +1,12 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.scripted_attention import GERMAN, SENTENCE
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 def test_sentence_translation_and_picture_are_drawn(dragoman: Dragoman) -> None:

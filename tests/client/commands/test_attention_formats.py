@@ -1,16 +1,13 @@
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.scripted_attention import GERMAN, SENTENCE
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 def test_json_holds_every_weight(dragoman: Dragoman) -> None:

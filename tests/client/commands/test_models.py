@@ -1,10 +1,7 @@
 import json
 import re
-from collections.abc import Callable
 
-from tests.client.command_line import Result
-
-Dragoman = Callable[..., Result]
+from tests.client.command_line import Dragoman
 
 
 def test_table_fits_a_terminal_and_says_what_a_request_takes(dragoman: Dragoman) -> None:

@@ -1,16 +1,13 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.failures import failure
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 @pytest.fixture

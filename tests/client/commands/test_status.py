@@ -1,14 +1,11 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 def test_serving_server_exits_0(server: ScriptedServer, dragoman: Dragoman) -> None:

@@ -1,14 +1,11 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 def test_each_argument_is_a_text(dragoman: Dragoman) -> None:

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from dragoman import v1
 from dragoman_client.__main__ import run
-from tests.client.command_line import Result, invoke
+from tests.client.command_line import Dragoman, invoke
 from tests.client.failures import failure
 from tests.client.scripted_server import ScriptedServer, ScriptedService
-
-Dragoman = Callable[..., Result]
 
 
 def test_standard_input_gives_a_line_for_a_line(dragoman: Dragoman) -> None:

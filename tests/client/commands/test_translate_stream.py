@@ -1,13 +1,11 @@
 """Translations that are shown while they are made."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from dragoman import v1
-from tests.client.command_line import Result
+from tests.client.command_line import Dragoman
 from tests.client.scripted_server import ScriptedServer
-
-Dragoman = Callable[..., Result]
 
 
 def test_links_of_a_translation_that_is_shown_while_it_grows_are_refused(dragoman: Dragoman) -> None:

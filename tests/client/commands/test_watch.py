@@ -1,7 +1,7 @@
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import prometheus_client
@@ -10,9 +10,7 @@ from rich.console import Console
 
 from dragoman_client.commands.watch import bars, duration, read_figures, watch_metrics
 from dragoman_client.exposition import Metrics, MetricsError
-from tests.client.command_line import Result
-
-Dragoman = Callable[..., Result]
+from tests.client.command_line import Dragoman
 
 
 class _Quiet(WSGIRequestHandler):
