@@ -1,21 +1,27 @@
 """What the asyncio client is beside its calls: the blocking one's twin."""
 # ruff: noqa: ASYNC109 - a timeout travels to the server, which then stops too; `asyncio.timeout` would not tell it
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, TranslationServiceStub
-from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
+from dragoman_client.channel import (
+    DEFAULT_ADDRESS,
+    DEFAULT_TIMEOUT_SECONDS,
+    Metadata,
+    open_async_channel,
+    open_channel,
+)
+from dragoman_client.closing import AsyncClosing
 from dragoman_client.core import Core, read_health, read_health_error
 from dragoman_client.errors import DragomanError
 from dragoman_client.responses import read_models
 from dragoman_client.serving import ModelList, ServingStatus
 
 
-class AsyncServerConnection:
+class AsyncServerConnection(AsyncClosing):
     """A connection to a server, which lists its models and says how it is; the base of :class:`AsyncTranslator`."""
 
     def __init__(
@@ -38,23 +44,13 @@ class AsyncServerConnection:
     def _connected(self) -> grpc.aio.Channel:
         """Returns the channel, which belongs to the event loop of the first call."""
         if self._channel is None:
-            options = channel_options(self._core.address)
-            self._channel = (
-                grpc.aio.insecure_channel(self._core.address, options)
-                if self._credentials is None
-                else grpc.aio.secure_channel(self._core.address, self._credentials, options)
-            )
+            self._channel = open_async_channel(self._core.address, self._credentials)
         return self._channel
 
     def _connected_for_bulk(self) -> grpc.Channel:
         """Returns the channel of bulk translations, which ``bulk_connection`` explains."""
         if self._bulk_channel is None:
-            options = channel_options(self._core.address)
-            self._bulk_channel = (
-                grpc.insecure_channel(self._core.address, options)
-                if self._credentials is None
-                else grpc.secure_channel(self._core.address, self._credentials, options)
-            )
+            self._bulk_channel = open_channel(self._core.address, self._credentials)
         return self._bulk_channel
 
     async def models(self, *, timeout: float | None = None) -> ModelList:
@@ -90,14 +86,3 @@ class AsyncServerConnection:
             self._bulk_channel.close()
         if self._channel is not None:
             await self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

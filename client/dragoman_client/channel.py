@@ -4,6 +4,8 @@ import json
 import uuid
 from collections.abc import Sequence
 
+import grpc
+
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 DEFAULT_TIMEOUT_SECONDS = 60.0
 
@@ -59,6 +61,22 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
     if address.startswith(_LOOPBACK):
         options.append(("grpc.enable_http_proxy", 0))
     return options
+
+
+def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    """Returns a channel to the server at ``address``, in plain text where there are no credentials."""
+    options = channel_options(address)
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)
+
+
+def open_async_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    """Returns what :func:`open_channel` does, for the event loop that runs now."""
+    options = channel_options(address)
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options)
+    return grpc.aio.secure_channel(address, credentials, options)
 
 
 def with_request_id(metadata: Metadata) -> tuple[tuple[tuple[str, str | bytes], ...], str]:

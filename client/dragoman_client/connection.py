@@ -1,20 +1,20 @@
 """What a blocking client is beside its calls: a channel, opened and closed, and what a server says of itself."""
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, TranslationServiceStub
-from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, channel_options
+from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, open_channel
+from dragoman_client.closing import Closing
 from dragoman_client.core import Core, read_health, read_health_error
 from dragoman_client.errors import DragomanError
 from dragoman_client.responses import read_models
 from dragoman_client.serving import ModelList, ServingStatus
 
 
-class ServerConnection:
+class ServerConnection(Closing):
     """A connection to a server, which lists its models and says how it is; the base of :class:`Translator`."""
 
     def __init__(
@@ -26,12 +26,7 @@ class ServerConnection:
         metadata: Metadata = (),
     ) -> None:
         self._core = Core(address, timeout=timeout, metadata=metadata)
-        options = channel_options(address)
-        self._channel = (
-            grpc.insecure_channel(address, options)
-            if credentials is None
-            else grpc.secure_channel(address, credentials, options)
-        )
+        self._channel = open_channel(address, credentials)
         self._stub = TranslationServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
@@ -75,14 +70,3 @@ class ServerConnection:
         """Ends the connection; calls that run in other threads fail."""
         self._core.closed = True
         self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

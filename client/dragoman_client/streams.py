@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
 from dragoman.v1 import StreamTranslateTextResponse
+from dragoman_client.closing import AsyncClosing, Closing
 from dragoman_client.core import Call
 from dragoman_client.errors import ServerError
 from dragoman_client.responses import read_translation
 from dragoman_client.results import Translation
 
 
-class _Result:
+class _Stream:
     """What both kinds of stream do with what arrives."""
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call, responses: Any) -> None:
+        self._call = call
+        self._responses = responses
         self._translation: Translation | None = None
         self._is_closed = False
 
@@ -48,7 +50,7 @@ class _Result:
             raise ServerError("the server ended the stream before the whole translation")
 
 
-class TranslationStream(_Result, Iterator[str]):
+class TranslationStream(_Stream, Closing, Iterator[str]):
     """The pieces of a translation, as they become final; joined they are the translation's text.
 
     ::
@@ -60,11 +62,6 @@ class TranslationStream(_Result, Iterator[str]):
 
     Closing it early, as the end of the ``with`` block does, cancels the call.
     """
-
-    def __init__(self, call: Call, responses: Any) -> None:
-        super().__init__()
-        self._call = call
-        self._responses = responses
 
     def __next__(self) -> str:
         try:
@@ -85,19 +82,8 @@ class TranslationStream(_Result, Iterator[str]):
         self._is_closed = True
         self._responses.cancel()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class AsyncTranslationStream(_Result, AsyncIterator[str]):
+class AsyncTranslationStream(_Stream, AsyncClosing, AsyncIterator[str]):
     """The pieces of a translation, for asyncio; see :class:`TranslationStream`.
 
     ::
@@ -108,11 +94,6 @@ class AsyncTranslationStream(_Result, AsyncIterator[str]):
         print(stream.result.score)
     """
 
-    def __init__(self, call: Call, responses: Any) -> None:
-        super().__init__()
-        self._call = call
-        self._responses = responses
-
     async def __anext__(self) -> str:
         try:
             with self._call.raising():
@@ -121,9 +102,8 @@ class AsyncTranslationStream(_Result, AsyncIterator[str]):
                         return piece
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._is_closed and not (
-                task and task.cancelling()
-            ):  # it is the stream that was ended, not the reader
+            is_reader_cancelled = task is not None and task.cancelling() > 0
+            if self._is_closed and not is_reader_cancelled:
                 raise StopAsyncIteration from None
             raise
         except Exception:
@@ -138,14 +118,3 @@ class AsyncTranslationStream(_Result, AsyncIterator[str]):
         """Ends the stream; the server stops working on it."""
         self._is_closed = True
         self._responses.cancel()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
