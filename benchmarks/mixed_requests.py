@@ -39,13 +39,12 @@ class Mixed:
     timeout: float | None = None
 
 
-def mixed_requests(sentences: Sequence[str], seed: int, methods: Sequence[str]) -> Callable[[], Mixed]:
+def mixed_requests(sentences: Sequence[str], seed: int) -> Callable[[], Mixed]:
     """Returns what makes one request after the other.
 
     Args:
         sentences: Texts are made of them.
         seed: Repeats the requests.
-        methods: RPCs that are served; the others are left out.
     """
     rng = random.Random(seed)
 
@@ -130,9 +129,7 @@ def mixed_requests(sentences: Sequence[str], seed: int, methods: Sequence[str]) 
         translate_batch: 4,
         list_models: 4,
     }
-    named = {make: "".join(word.capitalize() for word in make.__name__.split("_")) for make in weights}
-    makers = [make for make in weights if named[make] in methods or make in (in_a_hurry, refused)]
-    shares = [weights[make] for make in makers]
+    makers, shares = list(weights), list(weights.values())
 
     def make_one() -> Mixed:
         (make,) = rng.choices(makers, shares)

@@ -31,15 +31,6 @@ from dragoman.v1 import TranslateTextRequest, TranslationServiceStub
 # Calls end for their callers a moment before the server has put everything away.
 SETTLE_SECONDS = 10.0
 
-METHODS = (
-    "TranslateText",
-    "StreamTranslateText",
-    "TranslateBatch",
-    "ScoreText",
-    "DumpAttention",
-    "ListModels",
-)
-
 
 async def until_settled(server: RunningServer, num_calls: int) -> tuple[dict[str, float], int]:
     """Waits until nothing is held and so many calls have ended, or as long as makes sense; returns what is left of both."""
@@ -62,7 +53,7 @@ async def soak(
 
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = TranslationServiceStub(channel)
-        make = mixed_requests(SENTENCES, seed, METHODS)
+        make = mixed_requests(SENTENCES, seed)
         started = time.monotonic()
         ends, wrong = await run_calls(stub, make, requests, num_callers=callers, after_each=sample)
         seconds = time.monotonic() - started

@@ -10,22 +10,14 @@ import grpc
 import pytest
 from benchmarks.mixed_requests import mixed_requests, run_calls, run_cancelled_calls
 
-from dragoman.v1 import BatchItem, TranslateBatchRequest, TranslateTextRequest
+from dragoman.v1 import BatchItem, TranslateBatchRequest, TranslateTextRequest, translation_pb2
 from dragoman_model import beams
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
 from tests.integration.holdings import engine_of, held, until_nothing_is_held
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
 
-METHODS = (
-    "TranslateText",
-    "StreamTranslateText",
-    "TranslateBatch",
-    "ScoreText",
-    "DumpAttention",
-    "ListModels",
-)
-
+METHODS = translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].methods_by_name
 # The test, gRPC's own loop and the watch over the engines; a call's tasks end a little after its caller has its answer.
 NUM_IDLE_TASKS = 3
 
@@ -33,7 +25,7 @@ NUM_IDLE_TASKS = 3
 @pytest.mark.slow
 async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel):
     async with serving(model, max_batch_size=32, max_queue_size=256) as server:
-        make = mixed_requests(SENTENCES, 11, METHODS)
+        make = mixed_requests(SENTENCES, 11)
         await run_calls(server.stub, make, 20, num_callers=4)
         await until_nothing_is_held(server)
         await until(lambda: len(asyncio.all_tasks()) == NUM_IDLE_TASKS)
@@ -65,7 +57,7 @@ async def test_after_500_random_cancellations_nothing_is_held(model: LoadedModel
 async def test_2000_mixed_requests_end_as_they_should_and_leave_nothing_behind(model: LoadedModel):
     # With many rows few steps are enough.
     async with serving(model, max_batch_size=256, max_queue_size=4096) as server:
-        make = mixed_requests(["He sings!", "No.", "Where is it?"], 12, METHODS)
+        make = mixed_requests(["He sings!", "No.", "Where is it?"], 12)
         ends, wrong = await run_calls(server.stub, make, 2000, num_callers=100)
         assert not wrong
         assert ends.total() == 2000

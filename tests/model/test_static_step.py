@@ -34,6 +34,14 @@ def static_batch(transformer, recorder, monkeypatch):
         return RunningBatch(transformer)
 
 
+def assert_translates_as_before(static, model, count):
+    """The batch translates so many sentences as one without recordings does."""
+    sequences = make_sequences(count)
+    replayed = translate(static, sequences, random.Random(4))
+    expected = translate(RunningBatch(model.transformer), sequences, random.Random(4))
+    assert tokens_of(replayed) == tokens_of(expected)
+
+
 @pytest.mark.usefixtures("little_room")
 @pytest.mark.parametrize("variant", ["default", *VARIANTS])
 @torch.inference_mode()
@@ -129,10 +137,7 @@ def test_a_recording_too_many_starts_all_of_them_anew(tiny_model, monkeypatch):
             return replay
 
     static = static_batch(tiny_model.transformer, Counted(), monkeypatch)
-    sequences = make_sequences(12)
-    replayed = translate(static, sequences, random.Random(4))
-    expected = translate(RunningBatch(tiny_model.transformer), sequences, random.Random(4))
-    assert tokens_of(replayed) == tokens_of(expected)
+    assert_translates_as_before(static, tiny_model, 12)
     assert len(held) > 10
     assert max(held) == 3
 
@@ -178,10 +183,7 @@ def test_what_cannot_be_recorded_is_computed_as_before_and_said_once(
     recorder = TapeRecorder(fails_at)
     static = static_batch(tiny_model.transformer, recorder, monkeypatch)
     assert static.kernels == ("PyTorch" if fails_at == 0 else "PyTorch, CUDA graphs")
-    sequences = make_sequences(20)
-    replayed = translate(static, sequences, random.Random(4))
-    expected = translate(RunningBatch(tiny_model.transformer), sequences, random.Random(4))
-    assert tokens_of(replayed) == tokens_of(expected)
+    assert_translates_as_before(static, tiny_model, 20)
     assert static.kernels == "PyTorch"
     assert recorder.num_recorded == fails_at
     assert recorder.num_held == 0
@@ -203,10 +205,7 @@ def test_a_replay_that_fails_is_computed_as_before(tiny_model, monkeypatch, capl
             return replay_at_first
 
     static = static_batch(tiny_model.transformer, Unreliable(), monkeypatch)
-    sequences = make_sequences(20)
-    replayed = translate(static, sequences, random.Random(4))
-    expected = translate(RunningBatch(tiny_model.transformer), sequences, random.Random(4))
-    assert tokens_of(replayed) == tokens_of(expected)
+    assert_translates_as_before(static, tiny_model, 20)
     assert static.kernels == "PyTorch"
     assert "out of memory" in caplog.text
 

@@ -12,22 +12,19 @@ from dragoman_model.commands.shared import (
     json_option,
     model_argument,
     model_directory,
-    option,
     print_json,
+    recipe_option,
+    recipe_path,
     use_threads,
 )
 from dragoman_model.training.align import align_model
 from dragoman_model.training.corpus import prepare
-from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
+from dragoman_model.training.recipe import load_recipe
 
 
 @click.command("align")
 @model_argument
-@option(
-    "--recipe",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What it was trained on.  [default: the recipe that the model carries]",
-)
+@recipe_option("What it was trained on.")
 @device_options
 @json_option
 def align_command(model: str, recipe: Path | None, device: str, threads: int, as_json: bool) -> int:
@@ -36,11 +33,9 @@ def align_command(model: str, recipe: Path | None, device: str, threads: int, as
     The end of training does the same. They are compared with what both directions of fast_align say of the recipe's dev set.
     """
     directory = model_directory(model)
-    recipe = recipe or directory / RECIPE_FILE
-    if not recipe.is_file():
-        raise click.UsageError(f"{directory} carries no recipe; name one with --recipe")
+    path = recipe_path(recipe, directory)
     use_threads(threads)
-    found = align_model(directory, prepare(load_recipe(recipe)), device)
+    found = align_model(directory, prepare(load_recipe(path)), device)
     if found is None:
         raise click.ClickException("the recipe's dev set gives no word links to compare with")
     if as_json:

@@ -13,23 +13,20 @@ from dragoman_model.commands.shared import (
     model_argument,
     model_directory,
     open_model,
-    option,
     precision_option,
     print_json,
+    recipe_option,
+    recipe_path,
 )
 from dragoman_model.training.align_eval import AlignmentReport, LinkRow, evaluate_links
 from dragoman_model.training.corpus import prepare
 from dragoman_model.training.hand_aligned import hand_aligned
-from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
+from dragoman_model.training.recipe import load_recipe
 
 
 @click.command("align-eval")
 @model_argument
-@option(
-    "--recipe",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What fast_align learns from.  [default: the recipe that the model carries]",
-)
+@recipe_option("What fast_align learns from.")
 @device_options
 @precision_option
 @json_option
@@ -41,13 +38,10 @@ def align_eval_command(
     The sentences are in small letters and far from everyday ones. AER is 1 - (|A and S| + |A and P|) / (|A| + |S|); all of the
     hand-made links are sure.
     """
-    directory = model_directory(model)
-    recipe = recipe or directory / RECIPE_FILE
-    if not recipe.is_file():
-        raise click.UsageError(f"{directory} carries no recipe; name one with --recipe")
+    path = recipe_path(recipe, model_directory(model))
     loaded = open_model(model, device=device, precision=precision, threads=threads)
     hand = hand_aligned(*loaded.config.language_pairs[0])
-    report = evaluate_links(loaded, prepare(load_recipe(recipe)), hand)
+    report = evaluate_links(loaded, prepare(load_recipe(path)), hand)
     if as_json:
         alignment = loaded.config.alignment
         print_json(

@@ -25,6 +25,7 @@ from dragoman_model.commands.shared import (
     precision_option,
     print_json,
     progress_bar,
+    recipe_option,
 )
 from dragoman_model.options import DecodingOptions
 from dragoman_model.training.corpus import Pair, prepare
@@ -36,11 +37,7 @@ from dragoman_model.translator import Translator
 
 @click.command("evaluate")
 @model_argument
-@option(
-    "--recipe",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Whose test set to take.  [default: the recipe that the model carries]",
-)
+@recipe_option("Whose test set to take.")
 @option(
     "--set",
     "set_name",

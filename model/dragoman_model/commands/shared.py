@@ -24,6 +24,7 @@ from rich.text import Text
 
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
 from dragoman_model.options import MAX_LENGTH_PENALTY
+from dragoman_model.training.recipe import RECIPE_FILE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -47,6 +48,15 @@ def device_options(command: _Command) -> _Command:
     ):  # fmt: skip
         command = add(command)
     return command
+
+
+def recipe_option(purpose: str) -> Callable[[_Command], _Command]:
+    """Returns the option that names a recipe; `recipe_path` takes what it gives."""
+    return option(
+        "--recipe",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help=f"{purpose}  [default: the recipe that the model carries]",
+    )
 
 
 class _Number(click.FloatRange):
@@ -107,6 +117,18 @@ def model_directory(name: str) -> Path:
     """Returns the directory that MODEL names: a path, or a bundled model's name where there is no such path."""
     bundled = BUNDLED_MODEL.parent / name
     return bundled if not Path(name).exists() and Path(name).name == name and bundled.is_dir() else Path(name)
+
+
+def recipe_path(recipe: Path | None, directory: Path) -> Path:
+    """Returns the recipe that was named, or else the one that a model directory carries.
+
+    Raises:
+        click.UsageError: It carries none.
+    """
+    path = recipe or directory / RECIPE_FILE
+    if not path.is_file():
+        raise click.UsageError(f"{directory} carries no recipe; name one with --recipe")
+    return path
 
 
 def one_line(text: str) -> str:
