@@ -16,6 +16,7 @@ def held(server: RunningServer) -> dict[str, int]:
     """Returns what calls hold on to; all zero where none is running."""
     engine = engine_of(server)
     batch, scheduler = engine._batch, engine._scheduler
+    roster = scheduler._roster
     assert isinstance(batch, RunningBatch)
     return {
         # A copy: the engine's thread adds and drops groups meanwhile.
@@ -23,7 +24,7 @@ def held(server: RunningServer) -> dict[str, int]:
         "rows": scheduler._admission.num_rows,
         "waiting": scheduler._admission.num_waiting,
         "calls": len(scheduler._calls),
-        "sentences": len(scheduler._running) + len(scheduler._attending) + len(scheduler._abandoned),
+        "sentences": len(roster._running) + len(roster._attending) + len(roster._abandoned),
         "futures": len(engine._futures) + len(engine._listeners),
         "places": engine.room._num_held,
         "handlers": server.app.interceptor._running,
