@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from dragoman import v1
 from dragoman_client.journal import lock
+from tests.client.command_line import Dragoman
 from tests.client.commands.file_jobs import (
     COMMAND,
     NUM_LINES,
-    Dragoman,
     Files,
 )
 from tests.client.scripted_server import ScriptedServer, ScriptedService

@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman import v1
-from tests.client.command_line import invoke
+from tests.client.command_line import Dragoman, invoke
 from tests.client.commands.file_jobs import (
     COMMAND,
     INPUT,
     NUM_LINES,
-    Dragoman,
     Files,
     gone_on,
     interrupt,
