@@ -48,7 +48,6 @@ class RunningBatch:
         self._config = transformer.config
         self._groups: dict[_Kind, Group[Any]] = {}
         self._spare_caches: dict[_Kind, DecoderCache] = {}  # empty, last used last
-        self._logits: Tensor | None = None  # of the last step, whose memory the next takes
 
     @property
     def kernels(self) -> str:
@@ -84,7 +83,6 @@ class RunningBatch:
         """Forgets every row, as after a failed run."""
         self._groups = {}
         self._spare_caches = {}
-        self._logits = None
 
     def _prefill(self, sequences: SequenceOf[Sequence], failed: list[FailedSentence]) -> PhaseStats:
         started = time.perf_counter()
@@ -130,13 +128,14 @@ class RunningBatch:
         started = time.perf_counter()
         sizes = [group.cache.num_rows for group in groups]
         last_ids = groups[0].last_ids if len(groups) == 1 else torch.cat([group.last_ids for group in groups])
-        for group in groups:
-            group.mark_idle()
-        logits = self._model.step(last_ids, *(group.cache for group in groups), out=self._logits)  # (B, V)
-        self._logits = logits
+        predictions = self._model.predict(
+            last_ids,
+            *(group.cache for group in groups),
+            expansions=[group.expansion() for group in groups],
+        )
         finished = []
-        for group, rows in zip(groups, [logits] if len(groups) == 1 else logits.split(sizes), strict=True):
-            group.advance(rows)
+        for group, told in zip(groups, predictions, strict=True):
+            group.advance(told)
             ended = group.take_ended()
             finished += ended[0]
             failed += ended[1]

@@ -26,7 +26,6 @@ class DecoderCache:
         rows: Self-attention keys and values of each row.
         width: Rows W of each sentence.
         max_length: Steps that a row may take at most.
-        idle: Rows that the next step need not compute; what it says of them then means nothing.
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class DecoderCache:
         self.rows = rows
         self.width = width
         self.max_length = max_length
-        self.idle: frozenset[int] = frozenset()
 
     @property
     def num_rows(self) -> int:

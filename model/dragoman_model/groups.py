@@ -5,7 +5,6 @@ Shapes: N sentences, W rows of each, R rows (N × W), V vocabulary.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
@@ -19,6 +18,7 @@ from dragoman_model.cache import DecoderCache, least_moves
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
 from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.plan import FailedSentence, FinishedSentence, Progress
+from dragoman_model.predictions import Expansion, Predictions
 from dragoman_model.search import ban, best_tokens, penalise, sample
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
@@ -45,13 +45,13 @@ class Group(ABC, Generic[Search]):
         self._samples = False
         self._failed: dict[int, FailedSentence] = {}  # by id, until they are taken
 
-    def mark_idle(self) -> None:
-        """Tells the cache which rows the next step need not compute: none, whoever used it before."""
-        self.cache.idle = frozenset()
+    def expansion(self) -> Expansion | None:
+        """Returns what the next step is asked for; None where the best tokens are enough."""
+        return None
 
     @abstractmethod
-    def advance(self, logits: Tensor) -> None:
-        """Chooses the next token of every row from its logits, (R, V)."""
+    def advance(self, predictions: Predictions) -> None:
+        """Chooses the next token of every row from what the step says of them."""
 
     def admit(self, encoded: EncodedSources, indices: SequenceOf[int], searches: list[Search]) -> None:
         """Takes sentences in: those of ``encoded`` at ``indices``, and the search of each."""
@@ -132,11 +132,10 @@ class Group(ABC, Generic[Search]):
 class RowGroup(Group[RowSearch]):
     """Sentences whose rows each take their best token, or draw one."""
 
-    def advance(self, logits: Tensor) -> None:
-        """Chooses the next token of every row from its logits, (R, V)."""
-        logits = logits.float()
+    def advance(self, predictions: Predictions) -> None:
+        """Chooses the next token of every row from what the step says of them."""
         constraints = self._constraints()
-        self.last_ids, log_probs = self._model.best(logits)
+        self.last_ids, log_probs = predictions.best()
         # One wait for the device a step: what it waits for is the step's own work.
         token_ids, values = self.last_ids.tolist(), log_probs.tolist()
         # The best of all is as good as always allowed; to look for another among few rows takes as long as for all of them.
@@ -146,7 +145,7 @@ class RowGroup(Group[RowSearch]):
             if one is not FREE and (self._samples or not one.allows(token_ids[row]))
         ]
         if bound or self._samples:
-            self._choose_again(logits, [constraints[row] for row in bound], bound, log_probs)
+            self._choose_again(predictions, [constraints[row] for row in bound], bound, log_probs)
             token_ids, values = self.last_ids.tolist(), log_probs.tolist()
         width = self.cache.width
         for index, search in enumerate(self.searches):
@@ -157,19 +156,23 @@ class RowGroup(Group[RowSearch]):
                 self._give_up(search, error)
 
     def _choose_again(
-        self, logits: Tensor, constraints: SequenceOf[Constraint], bound: list[int], log_probs: Tensor
+        self,
+        predictions: Predictions,
+        constraints: SequenceOf[Constraint],
+        bound: list[int],
+        log_probs: Tensor,
     ) -> None:
         """Puts what is allowed, and what is drawn, in the place of the best tokens and of their log-probabilities."""
-        choice = logits
         if bound:
-            held_logits = logits[bound]
+            held_logits = predictions.logits(bound)
             allowed = ban(penalise(held_logits, constraints), constraints, self._eos_id)
             self.last_ids[bound] = best_tokens(allowed)
             log_probs[bound] = self._model.log_probabilities(held_logits, self.last_ids[bound])
-            if self._samples:
+        if self._samples:
+            logits = choice = predictions.logits()
+            if bound:
                 choice = logits.clone()
                 choice[bound] = allowed
-        if self._samples:
             self._draw(choice)
             log_probs[:] = self._model.log_probabilities(logits, self.last_ids)
 
@@ -202,23 +205,15 @@ class RowGroup(Group[RowSearch]):
 class BeamGroup(Group[BeamSearch]):
     """Sentences whose rows are the beams of one search each."""
 
-    def mark_idle(self) -> None:
-        """Tells the cache which rows the next step need not compute: those without a hypothesis."""
-        width = self.cache.width
-        self.cache.idle = frozenset(
-            index * width + row
-            for index, search in enumerate(self.searches)
-            for row, total in enumerate(search.sums)
-            if total == -math.inf
-        )
+    def expansion(self) -> Expansion:
+        """Returns what the next step is asked for: twice as many continuations as there are beams."""
+        sums = torch.tensor([search.sums for search in self.searches], device=self.last_ids.device)
+        return Expansion(sums, 2 * self.cache.width)
 
-    def advance(self, logits: Tensor) -> None:
-        """Chooses each sentence's next hypotheses from its rows' logits, (R, V)."""
-        device, width = logits.device, self.cache.width
-        sums = torch.tensor([search.sums for search in self.searches], device=device)
-        parents, tokens, ranks, log_probs = self._model.expand(
-            logits.float(), self._constraints(), sums, 2 * width
-        )
+    def advance(self, predictions: Predictions) -> None:
+        """Chooses each sentence's next hypotheses from what the step says of their rows."""
+        device, width = self.last_ids.device, self.cache.width
+        parents, tokens, ranks, log_probs = predictions.expand(self._constraints())
         rank_lists = ranks.tolist()
         candidates = zip(
             parents.tolist(), tokens.tolist(), rank_lists, rank_lists if log_probs is ranks else log_probs.tolist(),

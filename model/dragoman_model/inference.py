@@ -20,13 +20,13 @@ from torch import Tensor
 
 from dragoman_model.attention import Mechanism
 from dragoman_model.cache import DecoderCache
-from dragoman_model.constraints import Constraint
 from dragoman_model.inference_layers import FeedForwardMaps, Norm, Scores, decoder_maps, encoder_maps, norm_of
 from dragoman_model.key_value_cache import KeyValueCache
 from dragoman_model.layers import DecoderLayer, EncoderLayer
 from dragoman_model.linear import fused, output_map
 from dragoman_model.positions import rotate, rotation
-from dragoman_model.search import best_tokens, expand, log_probabilities
+from dragoman_model.predictions import Expansion, Predictions
+from dragoman_model.search import log_probabilities
 from dragoman_model.transformer import Transformer
 
 
@@ -191,7 +191,21 @@ class InferenceModel:
         """Encodes sources and returns a cache of all of them, in order, at step 0."""
         return self.start(self.encode(sources), range(len(sources)), width)
 
-    def step(self, token_ids: Tensor, *caches: DecoderCache, out: Tensor | None = None) -> Tensor:
+    def predict(
+        self, token_ids: Tensor, *caches: DecoderCache, expansions: Sequence[Expansion | None] = ()
+    ) -> list[Predictions]:
+        """Takes a step and returns what it says of the rows of each cache.
+
+        Args:
+            token_ids: As in `step`.
+            caches: As in `step`.
+            expansions: For each cache the one that is wanted, or None for the best tokens; empty is None for each.
+        """
+        parts = _parted(self.step(token_ids, *caches), [cache.num_rows for cache in caches])
+        wanted = expansions or [None] * len(caches)
+        return [Predictions(self, part, expansion) for part, expansion in zip(parts, wanted, strict=True)]
+
+    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
         """Returns the logits of each row's next token, (R, V), and counts the step in the caches.
 
         All rows go through the linear maps together; attention runs cache by cache.
@@ -199,7 +213,6 @@ class InferenceModel:
         Args:
             token_ids: The token each row reads: the start token at step 0, then what it wrote last, (R,).
             caches: One or more, each with sentences of one width; their rows, one cache after the other, are the R rows.
-            out: Earlier logits, of any rows, that nobody needs any more: these may take their memory.
 
         Raises:
             CacheFullError: A row has taken the model's ``max_target_length`` steps.
@@ -268,11 +281,6 @@ class InferenceModel:
             x = self._feed_forward(x, layer.feed_forward)
         return self._project(self._decoder_norm(x) if self._decoder_norm else x)
 
-    def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the token of each row's largest logit, (R,), and its log-probability, (R,), float32, from (R, V)."""
-        tokens = best_tokens(logits)
-        return tokens, log_probabilities(logits, tokens)
-
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Returns log-probabilities, (R, V), float32."""
         return logits.log_softmax(-1)
@@ -280,18 +288,6 @@ class InferenceModel:
     def log_probabilities(self, logits: Tensor, token_ids: Tensor) -> Tensor:
         """Returns log p of one token a row, (R,), float32, from logits, (R, V)."""
         return log_probabilities(logits, token_ids)
-
-    def expand(
-        self, logits: Tensor, constraints: Sequence[Constraint], sums: Tensor, count: int
-    ) -> tuple[Tensor, ...]:
-        """Returns each sentence's best continuations, as `search.expand` does.
-
-        Parents and token ids are int64, ranks and log-probabilities float64.
-        """
-        parents, tokens, ranks, log_probs = expand(
-            logits, constraints, sums, count, self.config.eos_id, self.log_softmax
-        )
-        return parents.long(), tokens.long(), ranks, log_probs
 
     def _positions_of(self, steps: Sequence[int]) -> Tensor:
         """Returns the position of each row's next token, (R, D), given the steps behind it."""

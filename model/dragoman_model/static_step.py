@@ -152,7 +152,7 @@ class StaticModel(InferenceModel):
             cache.sentences.reserve(sentences, FIRST_COLUMNS, KEPT_BYTES)
         return cache
 
-    def step(self, token_ids: Tensor, *caches: DecoderCache, out: Tensor | None = None) -> Tensor:
+    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
         """Returns the logits of each row's next token, (R, V), valid until the next step, and counts it in the caches."""
         if self._recorder:
             for cache in caches:
@@ -166,7 +166,7 @@ class StaticModel(InferenceModel):
                     cache.end_step()
                 return logits
         # After a replay that failed, too: until it is counted a step can be taken again.
-        return super().step(token_ids, *caches, out=out)
+        return super().step(token_ids, *caches)
 
     def _replay(self, recorder: Recorder, token_ids: Tensor, caches: Sequence[DecoderCache]) -> Tensor:
         steps = [(cache, self._static_step(cache), bucket_of(cache)) for cache in caches]

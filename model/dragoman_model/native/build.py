@@ -43,9 +43,9 @@ FLAGS = (
     "-ffp-contract=off", "-fno-semantic-interposition", "-fPIC", "-shared",
 )  # fmt: skip
 _BUILD_SECONDS = 60  # it takes one or two
-# These keep Python's lock. They take microseconds, `best` some hundreds for a full batch; whoever gets the lock meanwhile may keep
-# it for milliseconds, and the batch stands still.
-_QUICK = ("scratch_floats", "best", "log_probabilities", "copy_rows", "fill")
+# These keep Python's lock. They take microseconds; whoever gets the lock meanwhile may keep it for milliseconds, and the batch
+# stands still.
+_QUICK = ("scratch_floats", "logits_floats", "log_probabilities", "copy_rows", "fill")
 
 
 class Variant(NamedTuple):

@@ -70,7 +70,7 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
 /* Products of M rows with B blocks of LANES outputs, and what becomes of them. */
 #define TILE(M, B)                                                                                         \
     static inline void tile_##M##_##B(const Map *map, const uint8_t *q, const float *steps, int64_t block, \
-                                      int relu, const float *add, const int64_t *places, float *out) {     \
+                                      int relu, const float *add, float *out) {                            \
         const int64_t inputs = map->inputs, outputs = map->outputs;                                        \
         const int8_t *weight = (const int8_t *)map->weight + block * inputs * LANES;                       \
         vint sum[M][B];                                                                                    \
@@ -87,7 +87,7 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
             }                                                                                              \
         }                                                                                                  \
         UNROLL for (int m = 0; m < M; m++) {                                                               \
-            float *result = out + (places ? places[m] : m) * outputs;                                      \
+            float *result = out + m * outputs;                                                             \
             UNROLL for (int b = 0; b < B; b++) {                                                           \
                 const int64_t n = (block + b) * LANES;                                                     \
                 vint centred = VI(sub_epi32)(sum[m][b], load_bytes(map->sums + n));                        \
@@ -104,32 +104,32 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
 #define WIDE 4
 TILE(6, 4) TILE(5, 4) TILE(4, 4) TILE(3, 4) TILE(2, 4) TILE(1, 4)
 TILE(6, 1) TILE(5, 1) TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
-#define CHOOSE(B)                                                                    \
-    switch (count) {                                                                 \
-    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);       \
+#define CHOOSE(B)                                                                \
+    switch (count) {                                                             \
+    case 6: tile_6_##B(map, rows, steps + r, block, relu, added, result); break; \
+    case 5: tile_5_##B(map, rows, steps + r, block, relu, added, result); break; \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, result); break; \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, result); break; \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, result); break; \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, result);       \
     }
 #else
 #define MANY 4
 #define WIDE 2
 TILE(4, 2) TILE(3, 2) TILE(2, 2) TILE(1, 2)
 TILE(4, 1) TILE(3, 1) TILE(2, 1) TILE(1, 1)
-#define CHOOSE(B)                                                                    \
-    switch (count) {                                                                 \
-    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, to, result); break; \
-    default: tile_1_##B(map, rows, steps + r, block, relu, added, to, result);       \
+#define CHOOSE(B)                                                                \
+    switch (count) {                                                             \
+    case 4: tile_4_##B(map, rows, steps + r, block, relu, added, result); break; \
+    case 3: tile_3_##B(map, rows, steps + r, block, relu, added, result); break; \
+    case 2: tile_2_##B(map, rows, steps + r, block, relu, added, result); break; \
+    default: tile_1_##B(map, rows, steps + r, block, relu, added, result);       \
     }
 #endif
 
 /* out = relu?(map(x)) + add?, as `apply`. */
-static void apply_int8(const Map *map, const float *x, int64_t rows_count, int relu, const float *add, const int64_t *places,
-                       float *out, void *scratch) {
+static void apply_int8(const Map *map, const float *x, int64_t rows_count, int relu, const float *add, float *out,
+                       void *scratch) {
     float *steps = scratch;
     uint8_t *q = (uint8_t *)(steps + rows_count);
     for (int64_t r = 0; r < rows_count; r++) steps[r] = quantize(x + r * map->inputs, map->inputs, q + r * map->inputs);
@@ -140,8 +140,7 @@ static void apply_int8(const Map *map, const float *x, int64_t rows_count, int r
             const int64_t count = rows_count - r < MANY ? rows_count - r : MANY;
             const uint8_t *rows = q + r * map->inputs;
             const float *added = add ? add + r * map->outputs : 0;
-            const int64_t *to = places ? places + r : 0;
-            float *result = places ? out : out + r * map->outputs;
+            float *result = out + r * map->outputs;
             if (wide) {
 #if LANES == 16
                 CHOOSE(4)

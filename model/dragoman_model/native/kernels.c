@@ -10,6 +10,7 @@
 #include "vectors.h"
 #include "map.h"
 #include "attention.h"
+#include "predictions.h"
 
 typedef struct {
     const float *gain, *bias;
@@ -91,7 +92,7 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
     const int64_t head = width / num_heads;
     for (const Layer *layer = layers; layer < layers + num_layers; layer++) {
         normalize(&layer->self_norm, x, tokens, width, h);
-        apply(&layer->self_in, h, tokens, 0, 0, 0, projected, rest);
+        apply(&layer->self_in, h, tokens, 0, 0, projected, rest);
         const float *sentence = projected;
         float *out = h;
         for (int64_t s = 0; s < num_sentences; s++) {
@@ -101,33 +102,43 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
                            sentence + 2 * width + i * head, lengths[s], head, places, weights, out + i * head);
             sentence += lengths[s] * 3 * width;
         }
-        apply(&layer->self_out, h, tokens, 0, x, 0, x, rest);
+        apply(&layer->self_out, h, tokens, 0, x, x, rest);
         normalize(&layer->feed_forward.norm, x, tokens, width, h);
-        apply(&layer->feed_forward.inner, h, tokens, 1, 0, 0, hidden, rest);
-        apply(&layer->feed_forward.outer, hidden, tokens, 0, x, 0, x, rest);
+        apply(&layer->feed_forward.inner, h, tokens, 1, 0, hidden, rest);
+        apply(&layer->feed_forward.outer, hidden, tokens, 0, x, x, rest);
     }
     normalize(&stack->last, x, tokens, width, h);
-    apply(&stack->project, h, tokens, 0, 0, 0, out_keys_values, rest);
+    apply(&stack->project, h, tokens, 0, 0, out_keys_values, rest);
 }
 
 /* One map of rows. */
 void map_rows(const Map *map, const float *x, int64_t rows, float *out, float *scratch) {
-    apply(map, x, rows, 0, 0, 0, out, aligned(scratch));
+    apply(map, x, rows, 0, 0, out, aligned(scratch));
 }
 
-/* One step of R rows, which read token_ids, (R), and get logits, (R, V).
+/* What is asked of the rows' next tokens, and where the answers go. */
+typedef struct {
+    const float *sums; /* what each row's hypothesis has come to, (R); none: each row's best token is wanted */
+    int64_t count;     /* of each sentence's continuations */
+    int64_t *parents, *tokens;
+    double *ranks;            /* of continuations */
+    float *log_probabilities; /* of best tokens */
+} Wanted;
+
+/* One step of R rows, which read token_ids, (R), and get the states, (R, D), that the map to the vocabulary reads.
  *
- * Row r has lengths[r] steps behind it, or below 0, and then nothing is computed of it. It writes its new keys and values behind
- * them, and belongs to sentence r / beams, with source_lengths of columns. caches holds each layer's; holders, (rows,
- * self_columns), says in which row of its sentence a row finds each of its columns.
+ * Row r has lengths[r] steps behind it, writes its new keys and values behind them, and belongs to sentence r / beams, with
+ * source_lengths of columns; of one whose hypothesis has come to -infinity nothing is computed. caches holds each layer's; holders,
+ * (rows, self_columns), says in which row of its sentence a row finds each of its columns.
  */
 void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *token_ids, const int64_t *lengths,
-          const int64_t *source_lengths, const Caches *caches, int32_t *holders, float *logits, float *scratch) {
+          const int64_t *source_lengths, const Caches *caches, int32_t *holders, float *states, const Wanted *wanted,
+          float *scratch) {
     const Layer *layers = stack->layers;
     const int64_t num_layers = stack->num_layers, num_heads = stack->num_heads, width = stack->width, inner = stack->inner;
     int64_t active[all_rows + 1], rows = 0;
     for (int64_t r = 0; r < all_rows; r++)
-        if (lengths[r] >= 0) active[rows++] = r;
+        if (!wanted->sums || wanted->sums[r] != -INFINITY) active[rows++] = r;
     float *x = aligned(scratch);
     scratch = x + rows * width;
     for (int64_t a = 0; a < rows; a++) embed(stack, token_ids[active[a]], lengths[active[a]], x + a * width);
@@ -150,7 +161,7 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
         const Layer *layer = layers + l;
         const Caches *cache = caches + l;
         normalize(&layer->self_norm, x, rows, width, h);
-        apply(&layer->self_in, h, rows, 0, 0, 0, projected, rest);
+        apply(&layer->self_in, h, rows, 0, 0, projected, rest);
         for (int64_t first = 0, end; first < rows; first = end) { /* a sentence, one head after the other */
             const int64_t sentence = active[first] / beams;
             for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
@@ -167,9 +178,9 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
                 }
             }
         }
-        apply(&layer->self_out, h, rows, 0, x, 0, x, rest);
+        apply(&layer->self_out, h, rows, 0, x, x, rest);
         normalize(&layer->cross_norm, x, rows, width, h);
-        apply(&layer->cross_in, h, rows, 0, 0, 0, projected, rest);
+        apply(&layer->cross_in, h, rows, 0, 0, projected, rest);
         for (int64_t first = 0, end; first < rows; first = end) {
             const int64_t sentence = active[first] / beams;
             for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
@@ -181,13 +192,19 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
                            h + a * width + i * head);
             }
         }
-        apply(&layer->cross_out, h, rows, 0, x, 0, x, rest);
+        apply(&layer->cross_out, h, rows, 0, x, x, rest);
         normalize(&layer->feed_forward.norm, x, rows, width, h);
-        apply(&layer->feed_forward.inner, h, rows, 1, 0, 0, hidden, rest);
-        apply(&layer->feed_forward.outer, hidden, rows, 0, x, 0, x, rest);
+        apply(&layer->feed_forward.inner, h, rows, 1, 0, hidden, rest);
+        apply(&layer->feed_forward.outer, hidden, rows, 0, x, x, rest);
     }
     normalize(&stack->last, x, rows, width, h);
-    apply(&stack->project, h, rows, 0, 0, active, logits, rest);
+    for (int64_t a = 0; a < rows; a++) memcpy(states + active[a] * width, h + a * width, width * sizeof(float));
+    const Logits logits = logits_for(&stack->project, h, rows, rest);
+    if (wanted->sums)
+        expand(logits, active, all_rows / beams, beams, wanted->sums, wanted->count, wanted->parents, wanted->tokens,
+               wanted->ranks);
+    else
+        best(logits, wanted->tokens, wanted->log_probabilities);
 }
 
 /* Copies rows of a cache, (L, 2, rows, H, C, W), into others, each as far as it is used. */
@@ -214,83 +231,4 @@ void fill(float *cache, int64_t num_layers, int64_t rows, int64_t num_heads, int
                 for (int64_t h = 0; h < num_heads; h++, from += head)
                     memcpy(to + h * columns * head, from, head * sizeof(float));
         }
-}
-
-/* What makes logits of one row log-probabilities: log p = (logit - largest) - log_total. */
-typedef struct {
-    float largest, log_total;
-} Normalizer;
-
-ONE_COPY static Normalizer normalizer(const float *logits, int64_t vocabulary) {
-    const float largest = largest_of(logits, vocabulary);
-    float total = 0;
-    for (int64_t v = 0; v < vocabulary; v++) total += exp_of(logits[v] - largest);
-    return (Normalizer){largest, logf(total)};
-}
-
-void log_softmax(const float *logits, int64_t rows, int64_t vocabulary, float *out) {
-    for (int64_t r = 0; r < rows; r++, logits += vocabulary, out += vocabulary) {
-        const Normalizer n = normalizer(logits, vocabulary);
-        for (int64_t v = 0; v < vocabulary; v++) out[v] = (logits[v] - n.largest) - n.log_total;
-    }
-}
-
-/* Log-probabilities of one token a row. */
-void log_probabilities(const float *logits, int64_t rows, int64_t vocabulary, const int64_t *tokens, float *out) {
-    for (int64_t r = 0; r < rows; r++, logits += vocabulary) {
-        const Normalizer n = normalizer(logits, vocabulary);
-        out[r] = (logits[tokens[r]] - n.largest) - n.log_total;
-    }
-}
-
-/* The token of each row's largest logit, the first of equals, and its log-probability. */
-void best(const float *logits, int64_t rows, int64_t vocabulary, int64_t *tokens, float *out) {
-    for (int64_t r = 0; r < rows; r++, logits += vocabulary) {
-        const Normalizer n = normalizer(logits, vocabulary);
-        int64_t token = 0;
-        while (token < vocabulary - 1 && logits[token] != n.largest) token++;
-        tokens[r] = token;
-        out[r] = (logits[token] - n.largest) - n.log_total;
-    }
-}
-
-#define BLOCK 64
-
-/* The best continuations of each sentence's hypotheses, whose sums, (N, W), are -infinity where there is none: parents
- * and tokens, (2, N, count), and log-probabilities, (N, count), best first. */
-void expand(const float *logits, int64_t sentences, int64_t beams, int64_t vocabulary, const float *sums, int64_t count,
-            int64_t *parents, double *ranks) {
-    int64_t *tokens = parents + sentences * count;
-    float totals[count];
-    for (int64_t s = 0; s < sentences; s++, parents += count, tokens += count, ranks += count) {
-        for (int64_t c = 0; c < count; c++) {
-            totals[c] = ranks[c] = -INFINITY;
-            parents[c] = tokens[c] = 0;
-        }
-        for (int64_t w = 0; w < beams; w++, logits += vocabulary) {
-            const float sum = *sums++;
-            if (sum == -INFINITY) continue;
-            const Normalizer n = normalizer(logits, vocabulary);
-            for (int64_t start = 0; start < vocabulary; start += BLOCK) {
-                const int64_t end = start + BLOCK < vocabulary ? start + BLOCK : vocabulary;
-                const float largest = largest_of(logits + start, end - start);
-                if (!((largest - n.largest) - n.log_total + sum > totals[count - 1])) continue;
-                for (int64_t v = start; v < end; v++) {
-                    const float rank = (logits[v] - n.largest) - n.log_total, total = rank + sum;
-                    if (!(total > totals[count - 1])) continue;
-                    int64_t c = count - 1;
-                    for (; c > 0 && total > totals[c - 1]; c--) {
-                        totals[c] = totals[c - 1];
-                        parents[c] = parents[c - 1];
-                        tokens[c] = tokens[c - 1];
-                        ranks[c] = ranks[c - 1];
-                    }
-                    totals[c] = total;
-                    parents[c] = w;
-                    tokens[c] = v;
-                    ranks[c] = rank;
-                }
-            }
-        }
-    }
 }

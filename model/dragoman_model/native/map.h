@@ -1,5 +1,7 @@
 /* Linear maps of rows, with what follows them: in 8-bit integers or in float32. */
 
+#pragma once
+
 #include "vectors.h"
 
 /* A linear map. K is a multiple of 4, N of 16; the caller pads with zeros. */
@@ -14,11 +16,10 @@ typedef struct {
 #include "float_map.h"
 #include "int8_map.h"
 
-/* out = relu?(map(x)) + add?, for R rows, each at its place, (R), if they have any; scratch holds R * K bytes and R floats, aligned. */
-static void apply(const Map *map, const float *x, int64_t rows, int relu, const float *add, const int64_t *places, float *out,
-                  void *scratch) {
+/* out = relu?(map(x)) + add?, for R rows; scratch holds R * K bytes and R floats, aligned. */
+static void apply(const Map *map, const float *x, int64_t rows, int relu, const float *add, float *out, void *scratch) {
     if (map->scales)
-        apply_int8(map, x, rows, relu, add, places, out, scratch);
+        apply_int8(map, x, rows, relu, add, out, scratch);
     else
-        apply_floats(map, x, rows, relu, add, places, out);
+        apply_floats(map, x, rows, relu, add, out);
 }

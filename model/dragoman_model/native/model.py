@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from dragoman_model.cache import DecoderCache
-from dragoman_model.constraints import FREE, Constraint
 from dragoman_model.cuda_graphs import CudaRecorder
 from dragoman_model.inference import EncodedSources, InferenceModel
 from dragoman_model.native.cache import NativeCache, SharedColumns
 from dragoman_model.native.maps import is_exact
+from dragoman_model.native.predictions import NativePredictions
 from dragoman_model.native.stacks import Stacks
 from dragoman_model.native.structures import Caches
 from dragoman_model.native.values import Pointer, long, longs, pointer
+from dragoman_model.predictions import Expansion, Predictions
 from dragoman_model.static_step import StaticModel
 from dragoman_model.transformer import Transformer
 
@@ -67,7 +68,7 @@ class NativeModel(InferenceModel):
     def __init__(self, transformer: Transformer, library: ctypes.CDLL) -> None:
         """Takes a model that `is_supported`, in int8 or float32 on a CPU."""
         self._library = library
-        library.scratch_floats.restype = long
+        library.scratch_floats.restype = library.logits_floats.restype = long
         library.int8_instructions.restype = library.float_instructions.restype = ctypes.c_char_p
         self._transformer = transformer
         self._scratch = torch.empty(0)
@@ -75,6 +76,7 @@ class NativeModel(InferenceModel):
 
     def _lay_out(self, transformer: Transformer) -> None:
         self._stacks = Stacks(transformer, self._library)
+        self._logits_floats = self._library.logits_floats(ctypes.byref(self._stacks.decoder.project))
 
     @functools.cached_property
     def _operators(self) -> InferenceModel:
@@ -130,73 +132,49 @@ class NativeModel(InferenceModel):
         cross, rows = NativeCache(self._library, *shape), SharedColumns(self._library, *shape)
         return DecoderCache(cross, rows, self.config.max_target_length, width=width)
 
-    def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the token of each row's largest logit, (R,), and its log-probability, (R,), float32, from (R, V)."""
-        tokens = torch.empty(len(logits), dtype=torch.long)
-        log_probabilities = torch.empty(len(logits))
-        self._library.best(*_matrix(logits), pointer(tokens), pointer(log_probabilities))
-        return tokens, log_probabilities
-
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Returns log-probabilities, (R, V), float32."""
         out = torch.empty_like(logits)
-        self._library.log_softmax(*_matrix(logits), pointer(out))
+        self._library.log_softmax(*_matrix(logits), pointer(out), self._scratch_for(0, 0))
         return out
 
     def log_probabilities(self, logits: Tensor, token_ids: Tensor) -> Tensor:
         """Returns log p of one token a row, (R,), float32, from logits, (R, V)."""
-        out = torch.empty(len(logits))
-        self._library.log_probabilities(*_matrix(logits), pointer(token_ids), pointer(out))
+        out, scratch = torch.empty(len(logits)), self._scratch_for(0, 0)
+        self._library.log_probabilities(*_matrix(logits), pointer(token_ids), pointer(out), scratch)
         return out
 
-    def expand(
-        self, logits: Tensor, constraints: Sequence[Constraint], sums: Tensor, count: int
-    ) -> tuple[Tensor, ...]:
-        """Returns each sentence's best continuations, as `search.expand` does."""
-        num_sentences, width = sums.shape
-        count = min(count, width * logits.size(1))
-        places = torch.empty((2, num_sentences, count), dtype=torch.long)
-        ranks = torch.empty((num_sentences, count), dtype=torch.float64)
-        sums = sums.float()
-        self._library.expand(
-            pointer(logits), long(num_sentences), long(width), long(logits.size(1)), pointer(sums), long(count),
-            pointer(places), pointer(ranks),
+    def logits(self, states: Tensor) -> Tensor:
+        """Returns the logits, (R, V), that belong to what a step has left, (R, D)."""
+        logits = torch.empty((len(states), self.config.target_vocab_size))
+        self._library.map_rows(
+            ctypes.byref(self._stacks.decoder.project), pointer(states), long(len(states)), pointer(logits),
+            self._scratch_for(len(states), 0),
         )  # fmt: skip
-        parents, tokens = places
-        bound = _bound_sentences(constraints, parents, tokens)
-        if not bound:
-            return parents, tokens, ranks, ranks
-        log_probs = ranks.clone()
-        held = [constraints[index * width + row] for index in bound for row in range(width)]
-        rows = logits.view(num_sentences, width, -1)[bound].flatten(0, 1)
-        parts = super().expand(rows, held, sums[bound], count)
-        for whole, part in zip((parents, tokens, ranks, log_probs), parts, strict=True):
-            whole[bound] = part
-        return parents, tokens, ranks, log_probs
-
-    def step(self, token_ids: Tensor, *caches: DecoderCache, out: Tensor | None = None) -> Tensor:
-        """Returns the logits of each row's next token, (R, V), and counts the step in the caches."""
-        for cache in caches:
-            cache.make_room()
-        shape = len(token_ids), self.config.target_vocab_size
-        room = 0 if out is None else out.untyped_storage().nbytes() // (4 * shape[1])
-        if out is None or not shape[0] <= room <= 4 * shape[0]:
-            # Not what memory held before, for rows that are idle: with a number that is none there, −∞ for the row would no
-            # longer keep it out.
-            logits = torch.zeros(shape)
-        else:
-            logits = out.as_strided(shape, (shape[1], 1), 0)
-        first = 0
-        for cache in caches:
-            rows = slice(first, first + cache.num_rows)
-            self._step(token_ids[rows], cache, logits[rows])
-            cache.end_step()
-            first += cache.num_rows
         return logits
 
-    def _step(self, token_ids: Tensor, cache: DecoderCache, logits: Tensor) -> None:
+    def step(self, token_ids: Tensor, *caches: DecoderCache) -> Tensor:
+        """Returns the logits of each row's next token, (R, V), and counts the step in the caches."""
+        return torch.cat([one.logits() for one in self.predict(token_ids, *caches)])
+
+    def predict(
+        self, token_ids: Tensor, *caches: DecoderCache, expansions: Sequence[Expansion | None] = ()
+    ) -> list[Predictions]:
+        """Takes a step and returns what it says of the rows of each cache, as `InferenceModel.predict` does."""
+        for cache in caches:
+            cache.make_room()
+        parts = token_ids.split([cache.num_rows for cache in caches])
+        predictions: list[Predictions] = []
+        for part, cache, expansion in zip(parts, caches, expansions or [None] * len(caches), strict=True):
+            asked = NativePredictions(self, cache.num_rows, expansion)
+            self._step(part, cache, asked)
+            predictions.append(asked)
+        for cache in caches:
+            cache.end_step()
+        return predictions
+
+    def _step(self, token_ids: Tensor, cache: DecoderCache, asked: NativePredictions) -> None:
         assert isinstance(cache.rows, SharedColumns)
-        holders = cache.rows.holders()
         layers = (Caches * self._num_layers)()
         own, own_layer_bytes, own_rows, own_columns = cache.rows.memory()
         cross, cross_layer_bytes, cross_rows, cross_columns = cache.sentences.memory()
@@ -205,38 +183,20 @@ class NativeModel(InferenceModel):
                 own + index * own_layer_bytes, cross + index * cross_layer_bytes,
                 own_rows, own_columns, cross_rows, cross_columns,
             )  # fmt: skip
-        columns = max(own_columns, cross_columns)
-        lengths = cache.rows.lengths
-        if cache.idle:
-            lengths = [-1 if row in cache.idle else length for row, length in enumerate(lengths)]
         self._library.step(
             ctypes.byref(self._stacks.decoder), long(cache.num_rows), long(cache.width), pointer(token_ids),
-            longs(lengths), longs(cache.sentences.lengths), layers, pointer(holders), pointer(logits),
-            self._scratch_for(cache.num_rows, columns),
+            longs(cache.rows.lengths), longs(cache.sentences.lengths), layers, pointer(cache.rows.holders()),
+            pointer(asked.states), ctypes.byref(asked.wanted),
+            self._scratch_for(cache.num_rows, max(own_columns, cross_columns)),
         )  # fmt: skip
 
     def _scratch_for(self, rows: int, columns: int) -> Pointer:
-        floats = self._library.scratch_floats(
+        floats = self._logits_floats + self._library.scratch_floats(
             long(rows), long(self.config.d_model), long(self.config.d_ff), long(columns)
         )
         if floats > self._scratch.numel():
             self._scratch = torch.empty(floats)
         return pointer(self._scratch)
-
-
-def _bound_sentences(constraints: Sequence[Constraint], parents: Tensor, tokens: Tensor) -> list[int]:
-    """Returns the sentences, by index, that have a candidate which may not be; parents and tokens are (N, C)."""
-    if not constraints:
-        return []
-    width = len(constraints) // len(parents)
-    bound = []
-    for index, candidates in enumerate(zip(parents.tolist(), tokens.tolist(), strict=True)):
-        held = constraints[index * width : (index + 1) * width]
-        if any(
-            held[parent] is not FREE and not held[parent].allows(token) for parent, token in zip(*candidates)
-        ):
-            bound.append(index)
-    return bound
 
 
 def _matrix(logits: Tensor) -> tuple[Pointer, ctypes.c_int64, ctypes.c_int64]:

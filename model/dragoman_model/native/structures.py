@@ -55,3 +55,12 @@ class Caches(ctypes.Structure):
         ("self", Pointer), ("cross", Pointer), ("self_rows", long), ("self_columns", long),
         ("cross_rows", long), ("cross_columns", long),
     )  # fmt: skip
+
+
+class Wanted(ctypes.Structure):
+    """What is asked of the rows' next tokens, and where the answers go."""
+
+    _fields_ = (
+        ("sums", Pointer), ("count", long), ("parents", Pointer), ("tokens", Pointer), ("ranks", Pointer),
+        ("log_probabilities", Pointer),
+    )  # fmt: skip

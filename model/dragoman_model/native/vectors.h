@@ -34,14 +34,24 @@ typedef __m256 vfloat;
 
 #define UNROLL _Pragma("GCC unroll 8") /* the sums must stay in registers */
 
+/* The largest lane. */
+static inline float max_of(vfloat x) {
+#if LANES == 16
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+#else
+    const __m256 eight = x;
+#endif
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
+}
+
 /* The largest of some numbers. In vectors by hand: compilers leave a loop of comparisons as it is, for the sake of NaN. */
-static float largest_of(const float *x, int64_t count) {
-    float largest = -INFINITY, lanes[LANES];
+static inline float largest_of(const float *x, int64_t count) {
     vfloat most = VI(set1_ps)(-INFINITY);
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) most = VI(max_ps)(most, VI(loadu_ps)(x + i));
-    VI(storeu_ps)(lanes, most);
-    for (int lane = 0; lane < LANES; lane++) largest = lanes[lane] > largest ? lanes[lane] : largest;
+    float largest = max_of(most);
     for (; i < count; i++) largest = x[i] > largest ? x[i] : largest;
     return largest;
 }
@@ -74,6 +84,7 @@ static inline float exp_of(float x) {
 }
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Sums are split by place, never by alignment, but vectors load faster from whole lines. */
 static float *aligned(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }

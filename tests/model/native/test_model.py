@@ -18,6 +18,7 @@ from dragoman_model.native.build import library, runnable
 from dragoman_model.native.model import NativeModel, inference_model, is_exact
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import Plan, Sequence
+from dragoman_model.predictions import Expansion
 from dragoman_model.quantization import _FloatKernel, best_kernel
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
@@ -194,15 +195,19 @@ def test_a_step_beyond_the_models_limit_is_refused(models, sources):
         models[0].step(torch.tensor([5]), cache)
 
 
-def test_idle_rows_are_left_out_and_the_others_get_the_same_bits(models, sources):
+def test_rows_without_a_hypothesis_are_left_out_and_the_others_get_the_same_bits(models, sources):
     native = models[0]
     full, partly = native.prefill(sources), native.prefill(sources)
     for place in range(3):
         token_ids = torch.tensor([100 + place, 200, 300 + place, 7, 900 + place])
-        partly.idle = frozenset([0, 3]) if place else frozenset()
-        expected, actual = native.step(token_ids, full), native.step(token_ids, partly)
-        for row in (1, 2, 4):
-            assert actual[row].equal(expected[row])
+        sums = torch.tensor([-1.5, -2.0, 0.0, -3.0, -0.5])[:, None]
+        (expected,) = native.predict(token_ids, full, expansions=[Expansion(sums, 2)])
+        left_out = [0, 3] if place else []
+        sums[left_out] = -torch.inf
+        (actual,) = native.predict(token_ids, partly, expansions=[Expansion(sums, 2)])
+        kept = [row for row in range(5) if row not in left_out]
+        assert actual.logits(kept).equal(expected.logits(kept))
+        assert (actual.expand(())[2][left_out] == -torch.inf).all()
 
 
 def run_alone(transformer, sequence, before=()):
