@@ -21,8 +21,8 @@ from tests.client.commands.file_jobs import (
     gone_on,
     interrupt,
 )
-from tests.client.failures import Failure, failure
-from tests.client.scripted_server import DIGEST, ScriptedServer, ScriptedService
+from tests.client.failures import failure
+from tests.client.scripted_server import ScriptedServer, ScriptedService
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -195,113 +195,6 @@ def test_changed_input_is_refused(
     assert result.exit_code == 1
     assert "the input is not what it was" in result.stderr
     assert files.output.read_bytes() == before
-
-
-def test_another_model_is_refused_before_it_adds_a_line(
-    server: ScriptedServer, dragoman: Dragoman, files: Files
-) -> None:
-    files.input.write_bytes(b"a\n" * 2000)
-    interrupt(server, dragoman, files)
-    before = files.output.read_bytes()
-    server.script.digest = "cd" * 32
-
-    result = dragoman(*files.arguments("--resume"))
-
-    assert before
-    assert result.exit_code == 1
-    assert f"en-de (cdcdcdcdcdcd), but what is there is by en-de ({DIGEST[:12]})" in result.stderr
-    assert files.output.read_bytes() == before
-    server.script.digest = DIGEST
-    assert dragoman(*files.arguments("--resume")).exit_code == 0
-    assert files.output.read_bytes() == b"<a>\n" * 2000
-
-
-def test_another_precision_is_refused_before_it_adds_a_line(
-    server: ScriptedServer, dragoman: Dragoman, files: Files
-) -> None:
-    files.input.write_bytes(b"a\n" * 2000)
-    interrupt(server, dragoman, files)
-    before = files.output.read_bytes()
-    server.script.precision = "int8"
-
-    result = dragoman(*files.arguments("--resume"))
-
-    assert before
-    assert result.exit_code == 1
-    assert "translates in int8, but what is there is in float32; serve that" in result.stderr
-    assert files.output.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"precision": "int8"}, "translates in int8, but what is there is in float32; serve that"),
-        ({"digest": "cd" * 32}, f"en-de (cdcdcdcdcdcd), but what is there is by en-de ({DIGEST[:12]})"),
-    ],
-    ids=["precision", "digest"],
-)
-def test_server_that_comes_back_with_another_model_adds_no_line(
-    server: ScriptedServer, dragoman: Dragoman, files: Files, changes: dict[str, str], message: str
-) -> None:
-    files.input.write_bytes(b"a\n" * 2000)
-    script, service = server.script, ScriptedService(server.script)
-
-    def answer(request: v1.TranslateBatchRequest) -> Iterator[v1.TranslateBatchResponse]:
-        if len(script.batch_calls) == 1:
-            yield service.answer(request, request)
-            assert script.models_listed.wait(10)  # by whoever answered this
-        else:
-            for name, value in changes.items():
-                setattr(script, name, value)
-            yield service.answer(request, request)
-
-    script.batch = answer
-    script.batch_failures = [(1, failure(grpc.StatusCode.UNAVAILABLE, "gone", retry_seconds=0.001))]
-
-    result = dragoman(*files.arguments())
-
-    num_done = len(script.batch_calls[0][0].items)
-    assert len(script.batch_calls) == 2
-    assert result.exit_code == 1
-    assert message in result.stderr
-    assert files.output.read_bytes() == b"<a>\n" * num_done
-    for name in changes:
-        setattr(script, name, {"precision": "float32", "digest": DIGEST}[name])
-    script.batch = None
-    assert dragoman(*files.arguments("--resume")).exit_code == 0
-    assert files.output.read_bytes() == b"<a>\n" * 2000
-
-
-def away(num_calls: int) -> list[Failure]:
-    """Returns the failures of so many calls that gRPC itself has no more patience for."""
-    trailers = (("grpc-retry-pushback-ms", "1"),)
-    unavailable = failure(grpc.StatusCode.UNAVAILABLE, "gone", retry_seconds=0.001, trailers=trailers)
-    return [unavailable] * 4 * num_calls
-
-
-def test_server_that_goes_away_before_it_says_what_its_models_are_is_waited_for(
-    server: ScriptedServer, dragoman: Dragoman, files: Files
-) -> None:
-    files.input.write_bytes(b"a\n" * 2000)
-    interrupt(server, dragoman, files)
-    server.script.model_failures = away(3)
-
-    result = dragoman(*files.arguments("--resume"))
-
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert not server.script.model_failures
-    assert files.output.read_bytes() == b"<a>\n" * 2000
-
-
-def test_server_that_does_not_say_what_its_models_are_is_not_waited_for_without_end(
-    server: ScriptedServer, dragoman: Dragoman, files: Files
-) -> None:
-    server.script.model_failures = away(3)
-
-    result = dragoman(*files.arguments("--max-outage", "0"))
-
-    assert result.exit_code == 1
-    assert result.stderr.endswith(" is unavailable: gone; 0 lines are done, go on with --resume\n")
 
 
 def test_output_that_grew_is_refused(server: ScriptedServer, dragoman: Dragoman, files: Files) -> None:
