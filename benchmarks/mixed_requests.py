@@ -199,19 +199,22 @@ async def run_cancelled_calls(
     *,
     num_callers: int,
     pause: Callable[[], Awaitable[object]],
+    after_each: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Sends so many requests and cancels each after a pause; returns how many had not ended by themselves before."""
-    cancelled = 0
+    cancelled = done = 0
     left = iter(range(count))
 
     async def cancel_in_turn() -> None:
-        nonlocal cancelled
+        nonlocal cancelled, done
         for _ in left:
             call = start(stub, make())
             reading = asyncio.ensure_future(finish(call))
             await pause()
             cancelled += bool(call.cancel())
             await reading
+            done += 1
+            after_each(done)
 
     await asyncio.gather(*(cancel_in_turn() for _ in range(num_callers)))
     return cancelled

@@ -15,6 +15,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,16 +47,22 @@ async def soak(
     server: RunningServer, requests: int, cancellations: int, callers: int, seed: int
 ) -> dict[str, object]:
     memory: list[tuple[float, float]] = []
+    memory_cancelled: list[tuple[float, float]] = []
 
-    def sample(done: int) -> None:
-        if done % max(1, requests // 100) == 0:
-            memory.append((done, server.memory_bytes()))
+    def sampling(samples: list[tuple[float, float]], count: int) -> Callable[[int], None]:
+        def sample(done: int) -> None:
+            if done % max(1, count // 100) == 0:
+                samples.append((done, server.memory_bytes()))
+
+        return sample
 
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = TranslationServiceStub(channel)
         make = mixed_requests(SENTENCES, seed)
         started = time.monotonic()
-        ends, wrong = await run_calls(stub, make, requests, num_callers=callers, after_each=sample)
+        ends, wrong = await run_calls(
+            stub, make, requests, num_callers=callers, after_each=sampling(memory, requests)
+        )
         seconds = time.monotonic() - started
         # A deadline may pass before the call ever reaches the server.
         num_certain = sum(count for end, count in ends.items() if not end.endswith("DEADLINE_EXCEEDED"))
@@ -68,6 +75,7 @@ async def soak(
             num_callers=callers,
             # From before it is sent to long after it has ended.
             pause=lambda: asyncio.sleep(rng.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1))),
+            after_each=sampling(memory_cancelled, cancellations),
         )
         # A call that is cancelled before it reached the server is none of its calls.
         left_after, _ = await until_settled(server, 0)
@@ -86,7 +94,9 @@ async def soak(
         "memory_peak_bytes": max((size for _, size in memory), default=0),
         "memory_after_cancellations_bytes": server.memory_bytes(),
         "memory_growth": settled_growth(memory),
+        "memory_growth_cancelled": settled_growth(memory_cancelled),
         "memory_samples": memory,
+        "memory_samples_cancelled": memory_cancelled,
     }
 
 
@@ -99,6 +109,7 @@ async def soak(
 @click.option("--threads", default=1, show_default=True, help="Threads of the server's tensor operations.")
 @click.option("--precision", default="auto", show_default=True, help="The server's --precision.")
 @click.option("--device", default="auto", show_default=True, help="The server's --device.")
+@click.option("--engine", default="auto", show_default=True, help="The server's --engine.")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Also writes the figures to this file."
 )
@@ -111,10 +122,11 @@ def main(
     threads: int,
     precision: str,
     device: str,
+    engine: str,
     json_file: Path | None,
 ) -> None:
     """Soaks a server of its own and prints a table with verdicts; exit code 1 where one is missed."""
-    arguments = ["--threads", str(threads), "--precision", precision, "--device", device]
+    arguments = ["--threads", str(threads), "--precision", precision, "--device", device, "--engine", engine]
     arguments += ["--model", str(model)] if model else []
     program = [*OURS[:2], "--http", "127.0.0.1:0", "--log-level", "warning"]
     with running("dragoman", program, arguments, core=cores(True)[0]) as server:
