@@ -152,7 +152,7 @@ class KeyValueCache:
             columns: (P,).
             keys_values: (P, L, 2, H, K).
         """
-        self._buffer[:, :, rows, :, columns] = keys_values
+        self._buffer[:, :, rows, :, columns] = keys_values.to(self._buffer.dtype)
         self._mask[rows, columns] = 0.0
 
     def write(self, layer: int, places: tuple[Tensor, Tensor] | int, keys_values: Tensor) -> None:
@@ -233,9 +233,13 @@ class KeyValueCache:
         # What is used and no more: the rest has never been touched, and costs nothing as long as it isn't.
         kept_rows = min(rows, old_rows, self.num_rows)
         kept_columns = min(columns, old_columns, self._columns_for(max(self.lengths, default=0)))
-        buffer[:, :, :kept_rows, :, :kept_columns] = self._buffer[:, :, :kept_rows, :, :kept_columns]
+        self._move(buffer, kept_rows, kept_columns)
         mask[:kept_rows, :kept_columns] = self._mask[:kept_rows, :kept_columns]
         self._buffer, self._mask, self._views = buffer, mask, None
+
+    def _move(self, buffer: Tensor, num_rows: int, num_columns: int) -> None:
+        """Copies what is used into another buffer."""
+        buffer[:, :, :num_rows, :, :num_columns] = self._buffer[:, :, :num_rows, :, :num_columns]
 
     def _new_buffer(self, shape: tuple[int, ...]) -> Tensor:
         return self._buffer.new_zeros(shape)

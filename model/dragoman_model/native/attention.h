@@ -1,4 +1,4 @@
-/* Attention of one query over the columns of its row. */
+/* Attention of one query over the columns of its row, whose keys and values are in float32 or in half precision. */
 
 #include "vectors.h"
 
@@ -21,9 +21,38 @@ static inline vfloat sum_each(vfloat *p) {
 #endif
 }
 
-/* Attention as `attend`'s, of a head that is V vectors wide; there is room for whole vectors of weights. */
-#define ATTEND(V)                                                                                                       \
-    ONE_COPY static void attend_##V(const float *query, const float *keys, const float *values, int64_t columns,        \
+/* Numbers in half precision take half the memory, of which caches hold so much less than of anything else. */
+typedef uint16_t half;
+
+#if LANES == 16
+#define load_half(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define store_half(p, x) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#else
+#define load_half(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define store_half(p, x) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT))
+#endif
+#define MOST_HALF 65504.0f
+#define as_floats(p) VI(loadu_ps)(p)
+
+static float clipped(float x) { return x > MOST_HALF ? MOST_HALF : x < -MOST_HALF ? -MOST_HALF : x; }
+
+/* Puts a key or a value where it is kept; what is too large for half precision becomes its largest number. */
+static void keep(const float *x, int64_t width, int is_half, void *to) {
+    if (!is_half) {
+        memcpy(to, x, width * sizeof(float));
+        return;
+    }
+    half *halves = to;
+    const vfloat highest = VI(set1_ps)(MOST_HALF), lowest = VI(set1_ps)(-MOST_HALF);
+    int64_t w = 0;
+    for (; w + LANES <= width; w += LANES)
+        store_half(halves + w, VI(max_ps)(VI(min_ps)(VI(loadu_ps)(x + w), highest), lowest));
+    for (; w < width; w++) halves[w] = _cvtss_sh(clipped(x[w]), _MM_FROUND_TO_NEAREST_INT);
+}
+
+/* Attention as `attend`'s, of a head that is V vectors wide, over numbers of a type; there is room for whole vectors of weights. */
+#define ATTEND(V, type, load)                                                                                           \
+    ONE_COPY static void attend_##type##_##V(const float *query, const type *keys, const type *values, int64_t columns, \
                                     const int32_t *places, float *weights, float *out) {                                \
         const int64_t padded = (columns + LANES - 1) / LANES * LANES, last = columns - 1;                               \
         vfloat q[V], total = VI(setzero_ps)(), even[V], odd[V];                                                         \
@@ -34,10 +63,10 @@ static inline vfloat sum_each(vfloat *p) {
         for (int64_t c = 0; c < padded; c += LANES) {                                                                   \
             vfloat products[LANES];                                                                                     \
             for (int lane = 0; lane < LANES; lane++) {                                                                  \
-                const float *key = keys + places[c + lane < last ? c + lane : last];                                    \
-                vfloat product = VI(mul_ps)(q[0], VI(loadu_ps)(key));                                                   \
+                const type *key = keys + places[c + lane < last ? c + lane : last];                                     \
+                vfloat product = VI(mul_ps)(q[0], load(key));                                                           \
                 UNROLL for (int v = 1; v < V; v++)                                                                      \
-                    product = VI(fmadd_ps)(q[v], VI(loadu_ps)(key + v * LANES), product);                               \
+                    product = VI(fmadd_ps)(q[v], load(key + v * LANES), product);                                       \
                 products[lane] = product;                                                                               \
             }                                                                                                           \
             VI(storeu_ps)(weights + c, sum_each(products));                                                             \
@@ -50,36 +79,42 @@ static inline vfloat sum_each(vfloat *p) {
         int64_t c = 0;                                                                                                  \
         for (; c + 1 < columns; c += 2) { /* two sums, so that an addition need not wait for the one before */          \
             const vfloat weight = VI(set1_ps)(weights[c]), next = VI(set1_ps)(weights[c + 1]);                          \
-            const float *value = values + places[c];                                                                    \
-            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, VI(loadu_ps)(value + v * LANES), even[v]);  \
+            const type *value = values + places[c];                                                                     \
+            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, load(value + v * LANES), even[v]);        \
             value = values + places[c + 1];                                                                             \
-            UNROLL for (int v = 0; v < V; v++) odd[v] = VI(fmadd_ps)(next, VI(loadu_ps)(value + v * LANES), odd[v]);      \
+            UNROLL for (int v = 0; v < V; v++) odd[v] = VI(fmadd_ps)(next, load(value + v * LANES), odd[v]);            \
         }                                                                                                               \
         if (c < columns) {                                                                                              \
             const vfloat weight = VI(set1_ps)(weights[c]);                                                              \
-            const float *value = values + places[c];                                                                    \
-            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, VI(loadu_ps)(value + v * LANES), even[v]);  \
+            const type *value = values + places[c];                                                                     \
+            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, load(value + v * LANES), even[v]);        \
         }                                                                                                               \
         const vfloat factor = VI(set1_ps)(1.0f / sum_of(total));                                                        \
         UNROLL for (int v = 0; v < V; v++)                                                                              \
             VI(storeu_ps)(out + v * LANES, VI(mul_ps)(VI(add_ps)(even[v], odd[v]), factor));                            \
     }
-ATTEND(1) ATTEND(2) ATTEND(4) ATTEND(8)
+ATTEND(1, float, as_floats) ATTEND(2, float, as_floats) ATTEND(4, float, as_floats) ATTEND(8, float, as_floats)
+ATTEND(1, half, load_half) ATTEND(2, half, load_half) ATTEND(4, half, load_half) ATTEND(8, half, load_half)
+
+static inline float float_of(const void *numbers, int64_t i, int is_half) {
+    return is_half ? _cvtsh_ss(((const half *)numbers)[i]) : ((const float *)numbers)[i];
+}
 
 /* Attention of one query over so many columns, whose keys and values stand at places; 1 / sqrt(W) is in the queries' weights. */
-ONE_COPY static void attend(const float *query, const float *keys, const float *values, int64_t columns, int64_t width,
-                            const int32_t *places, float *weights, float *out) {
-    switch (width) {
-    case LANES: attend_1(query, keys, values, columns, places, weights, out); return;
-    case 2 * LANES: attend_2(query, keys, values, columns, places, weights, out); return;
-    case 4 * LANES: attend_4(query, keys, values, columns, places, weights, out); return;
-    case 8 * LANES: attend_8(query, keys, values, columns, places, weights, out); return;
-    }
+ONE_COPY static void attend(const float *query, const void *keys, const void *values, int is_half, int64_t columns,
+                            int64_t width, const int32_t *places, float *weights, float *out) {
+#define ATTEND_IN(V)                                                                \
+    case V * LANES:                                                                 \
+        if (is_half)                                                                \
+            attend_half_##V(query, keys, values, columns, places, weights, out);    \
+        else                                                                        \
+            attend_float_##V(query, keys, values, columns, places, weights, out);   \
+        return;
+    switch (width) { ATTEND_IN(1) ATTEND_IN(2) ATTEND_IN(4) ATTEND_IN(8) }
     float total = 0;
     for (int64_t c = 0; c < columns; c++) {
-        const float *key = keys + places[c];
         float score = 0;
-        for (int64_t w = 0; w < width; w++) score += query[w] * key[w];
+        for (int64_t w = 0; w < width; w++) score += query[w] * float_of(keys, places[c] + w, is_half);
         weights[c] = score;
     }
     const float largest = largest_of(weights, columns);
@@ -87,7 +122,7 @@ ONE_COPY static void attend(const float *query, const float *keys, const float *
     for (int64_t c = 0; c < columns; c++) total += weights[c];
     for (int64_t w = 0; w < width; w++) out[w] = 0;
     for (int64_t c = 0; c < columns; c++) {
-        const float *value = values + places[c], weight = weights[c] / total;
-        for (int64_t w = 0; w < width; w++) out[w] = fmaf(weight, value[w], out[w]);
+        const float weight = weights[c] / total;
+        for (int64_t w = 0; w < width; w++) out[w] = fmaf(weight, float_of(values, places[c] + w, is_half), out[w]);
     }
 }

@@ -45,7 +45,7 @@ FLAGS = (
 _BUILD_SECONDS = 60  # it takes one or two
 # These keep Python's lock. They take microseconds; whoever gets the lock meanwhile may keep it for milliseconds, and the batch
 # stands still.
-_QUICK = ("scratch_floats", "logits_floats", "log_probabilities", "copy_rows", "fill")
+_QUICK = ("scratch_floats", "logits_floats", "log_probabilities", "copy_rows", "branch", "fill")
 
 
 class Variant(NamedTuple):
@@ -62,9 +62,9 @@ class Variant(NamedTuple):
     instructions: frozenset[str]
 
 
-_AVX2 = ("avx2", "fma", "bmi1", "bmi2")
+_AVX2 = ("avx2", "fma", "f16c", "bmi1", "bmi2")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
-_AVX2_FLAGS = ("-mavx2", "-mfma", "-mbmi", "-mbmi2")
+_AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2")
 _AVX512_FLAGS = (
     *_AVX2_FLAGS, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512",
 )  # fmt: skip

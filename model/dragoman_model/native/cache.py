@@ -13,10 +13,17 @@ from dragoman_model.native.values import long, longs, pointer
 
 
 class NativeCache(KeyValueCache):
-    """Keys and values that only the kernels read, which look at no column that a row doesn't use."""
+    """Keys and values that only the kernels read, which look at no column that a row doesn't use.
 
-    def __init__(self, library: ctypes.CDLL, num_layers: int, num_heads: int, head_width: int) -> None:
-        super().__init__(num_layers, num_heads, head_width)
+    Attributes:
+        is_half: They are kept in half precision, and in float32 otherwise.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, num_layers: int, num_heads: int, head_width: int, *, is_half: bool
+    ) -> None:
+        super().__init__(num_layers, num_heads, head_width, dtype=torch.float16 if is_half else torch.float32)
+        self.is_half = is_half
         self._library = library
 
     def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -24,12 +31,7 @@ class NativeCache(KeyValueCache):
         if not set(sources).isdisjoint(targets):
             super().copy_rows(sources, targets)
             return
-        num_layers, _, rows, num_heads, columns, head_width = self._buffer.shape
-        lengths = [self.lengths[source] for source in sources]
-        self._library.copy_rows(
-            pointer(self._buffer), long(num_layers), long(rows), long(num_heads), long(columns), long(head_width),
-            longs(sources), longs(targets), longs(lengths), long(len(sources)),
-        )  # fmt: skip
+        self._copy_used(self._buffer, sources, self._buffer, targets)
         self._copy_lengths(sources, targets)
 
     def take(self, keys_values: Tensor, starts: Sequence[int], lengths: Sequence[int]) -> None:
@@ -46,7 +48,24 @@ class NativeCache(KeyValueCache):
         num_layers, _, rows, num_heads, columns, head_width = self._buffer.shape
         self._library.fill(
             pointer(self._buffer), long(num_layers), long(rows), long(num_heads), long(columns), long(head_width),
-            long(first), longs(starts), longs(lengths), long(len(lengths)), pointer(keys_values),
+            long(self.is_half), long(first), longs(starts), longs(lengths), long(len(lengths)), pointer(keys_values),
+        )  # fmt: skip
+
+    def _move(self, buffer: Tensor, num_rows: int, num_columns: int) -> None:
+        rows = range(num_rows)
+        self._copy_used(self._buffer, rows, buffer, rows)
+
+    def _copy_used(
+        self, from_buffer: Tensor, sources: Sequence[int], to_buffer: Tensor, targets: Sequence[int]
+    ) -> None:
+        """Copies rows, (L, 2, rows, H, C, K), each as far as it is used."""
+        num_layers, _, from_rows, num_heads, from_columns, head_width = from_buffer.shape
+        _, _, to_rows, _, to_columns, _ = to_buffer.shape
+        lengths = [self.lengths[source] for source in sources]
+        self._library.copy_rows(
+            pointer(from_buffer), long(from_rows), long(from_columns), pointer(to_buffer), long(to_rows), long(to_columns),
+            long(num_layers), long(num_heads), long(head_width * from_buffer.element_size()),
+            longs(sources), longs(targets), longs(lengths), long(len(lengths)),
         )  # fmt: skip
 
     def _new_buffer(self, shape: tuple[int, ...]) -> Tensor:
@@ -60,8 +79,10 @@ class SharedColumns(NativeCache):
     nothing is copied when a hypothesis goes on in several rows, and their common past is read once.
     """
 
-    def __init__(self, library: ctypes.CDLL, num_layers: int, num_heads: int, head_width: int) -> None:
-        super().__init__(library, num_layers, num_heads, head_width)
+    def __init__(
+        self, library: ctypes.CDLL, num_layers: int, num_heads: int, head_width: int, *, is_half: bool
+    ) -> None:
+        super().__init__(library, num_layers, num_heads, head_width, is_half=is_half)
         self._holders = torch.zeros((0, 0), dtype=torch.int32)
 
     def holders(self) -> Tensor:
@@ -91,6 +112,13 @@ class SharedColumns(NativeCache):
         self._holders[first : self.num_rows, :columns] = other._holders[: other.num_rows, :columns]
 
     def _copy_holders(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        if set(sources).isdisjoint(targets):
+            lengths = [self.lengths[source] for source in sources]
+            self._library.branch(
+                pointer(self._holders), long(self._holders.size(1)), longs(sources), longs(targets), longs(lengths),
+                long(len(lengths)),
+            )  # fmt: skip
+            return
         from_rows, to_rows = torch.tensor([list(sources), list(targets)])
         self._holders.index_copy_(0, to_rows, self._holders.index_select(0, from_rows))
 

@@ -1,7 +1,7 @@
 /* The decoder's step and the encoder, each in one call.
  *
- * Maps are in 8-bit integers or in float32, all else is in float32, and attention runs over each row's own columns: what a row
- * gets depends on nothing that stands beside it.
+ * Maps are in 8-bit integers or in float32, all else is in float32 but keys and values that may be kept in half precision, and
+ * attention runs over each row's own columns: what a row gets depends on nothing that stands beside it.
  *
  * Shapes: R rows, K inputs, N outputs of a map; D width, H heads, W head width, F feed-forward, V vocabulary; C columns
  * that a cache has room for.
@@ -41,10 +41,10 @@ typedef struct {
     float embedding_scale;
 } Stack;
 
-/* Keys and values of one layer: (2, rows there is room for, H, C, W). */
+/* Keys and values of one layer: (2, rows there is room for, H, C, W), in half precision or in float32. */
 typedef struct {
-    float *self, *cross;
-    int64_t self_rows, self_columns, cross_rows, cross_columns;
+    char *self, *cross;
+    int64_t self_rows, self_columns, cross_rows, cross_columns, is_half;
 } Caches;
 
 ONE_COPY static void normalize(const Norm *norm, const float *x, int64_t rows, int64_t width, float *out) {
@@ -99,7 +99,7 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
             for (int64_t t = 0; t < lengths[s]; t++, out += width)
                 for (int64_t i = 0; i < num_heads; i++)
                     attend(sentence + t * 3 * width + i * head, sentence + width + i * head,
-                           sentence + 2 * width + i * head, lengths[s], head, places, weights, out + i * head);
+                           sentence + 2 * width + i * head, 0, lengths[s], head, places, weights, out + i * head);
             sentence += lengths[s] * 3 * width;
         }
         apply(&layer->self_out, h, tokens, 0, x, x, rest);
@@ -150,6 +150,7 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
     int32_t *source_places = (int32_t *)(weights + longest + LANES), *places = source_places + longest;
     void *rest = aligned((float *)(places + rows * longest));
     const int64_t head = width / num_heads, self_columns = caches->self_columns;
+    const int64_t size = caches->is_half ? sizeof(half) : sizeof(float);
     for (int64_t c = 0; c < longest; c++) source_places[c] = c * head;
     for (int64_t a = 0; a < rows; a++) {
         const int64_t r = active[a];
@@ -166,15 +167,15 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
             const int64_t sentence = active[first] / beams;
             for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
             for (int64_t i = 0; i < num_heads; i++) {
-                float *keys = cache->self + (sentence * beams * num_heads + i) * self_columns * head;
-                float *values = keys + cache->self_rows * num_heads * self_columns * head;
+                char *keys = cache->self + (sentence * beams * num_heads + i) * self_columns * head * size;
+                char *values = keys + cache->self_rows * num_heads * self_columns * head * size;
                 for (int64_t a = first; a < end; a++) {
                     const float *mine = projected + a * 3 * width + i * head;
                     const int32_t *place = places + a * longest;
                     const int64_t length = lengths[active[a]];
-                    memcpy(keys + place[length], mine + width, head * sizeof(float));
-                    memcpy(values + place[length], mine + 2 * width, head * sizeof(float));
-                    attend(mine, keys, values, length + 1, head, place, weights, h + a * width + i * head);
+                    keep(mine + width, head, cache->is_half, keys + place[length] * size);
+                    keep(mine + 2 * width, head, cache->is_half, values + place[length] * size);
+                    attend(mine, keys, values, cache->is_half, length + 1, head, place, weights, h + a * width + i * head);
                 }
             }
         }
@@ -185,11 +186,11 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
             const int64_t sentence = active[first] / beams;
             for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
             for (int64_t i = 0; i < num_heads; i++) {
-                const float *keys = cache->cross + (sentence * num_heads + i) * cache->cross_columns * head;
-                const float *values = keys + cache->cross_rows * num_heads * cache->cross_columns * head;
+                const char *keys = cache->cross + (sentence * num_heads + i) * cache->cross_columns * head * size;
+                const char *values = keys + cache->cross_rows * num_heads * cache->cross_columns * head * size;
                 for (int64_t a = first; a < end; a++)
-                    attend(projected + a * width + i * head, keys, values, source_lengths[sentence], head, source_places, weights,
-                           h + a * width + i * head);
+                    attend(projected + a * width + i * head, keys, values, cache->is_half, source_lengths[sentence], head,
+                           source_places, weights, h + a * width + i * head);
             }
         }
         apply(&layer->cross_out, h, rows, 0, x, x, rest);
@@ -207,28 +208,36 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
         best(logits, wanted->tokens, wanted->log_probabilities);
 }
 
-/* Copies rows of a cache, (L, 2, rows, H, C, W), into others, each as far as it is used. */
-void copy_rows(float *cache, int64_t num_layers, int64_t rows, int64_t num_heads, int64_t columns, int64_t head,
-               const int64_t *sources, const int64_t *targets, const int64_t *lengths, int64_t count) {
-    const int64_t row = num_heads * columns * head;
-    for (int64_t part = 0; part < num_layers * 2; part++, cache += rows * row)
+/* Copies rows of a cache, (L, 2, rows, H, C, W), into others of it or of another, each as far as it is used; a column of a head has
+ * so many bytes. */
+void copy_rows(const char *from, int64_t from_rows, int64_t from_columns, char *to, int64_t to_rows, int64_t to_columns,
+               int64_t num_layers, int64_t num_heads, int64_t bytes, const int64_t *sources, const int64_t *targets,
+               const int64_t *lengths, int64_t count) {
+    from_columns *= bytes;
+    to_columns *= bytes;
+    for (int64_t part = 0; part < num_layers * 2; part++)
         for (int64_t i = 0; i < count; i++)
             for (int64_t h = 0; h < num_heads; h++)
-                memcpy(cache + targets[i] * row + h * columns * head, cache + sources[i] * row + h * columns * head,
-                       lengths[i] * head * sizeof(float));
+                memcpy(to + ((part * to_rows + targets[i]) * num_heads + h) * to_columns,
+                       from + ((part * from_rows + sources[i]) * num_heads + h) * from_columns, lengths[i] * bytes);
+}
+
+/* Has rows go on from what others hold, which are none of them: see step. */
+void branch(int32_t *holders, int64_t columns, const int64_t *sources, const int64_t *targets, const int64_t *lengths, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        memcpy(holders + targets[i] * columns, holders + sources[i] * columns, lengths[i] * sizeof(int32_t));
 }
 
 /* Writes sentences' keys and values, (P, L, 2, H, W), into new rows of a cache, (L, 2, rows, H, C, W): those of sentence i, which
    begin at position starts[i], into row first + i. */
-void fill(float *cache, int64_t num_layers, int64_t rows, int64_t num_heads, int64_t columns, int64_t head, int64_t first,
-          const int64_t *starts, const int64_t *lengths, int64_t count, const float *keys_values) {
-    const int64_t row = num_heads * columns * head, position = num_layers * 2 * num_heads * head;
+void fill(char *cache, int64_t num_layers, int64_t rows, int64_t num_heads, int64_t columns, int64_t head, int64_t is_half,
+          int64_t first, const int64_t *starts, const int64_t *lengths, int64_t count, const float *keys_values) {
+    const int64_t position = num_layers * 2 * num_heads * head, size = is_half ? sizeof(half) : sizeof(float);
     for (int64_t i = 0; i < count; i++)
         for (int64_t column = 0; column < lengths[i]; column++) {
             const float *from = keys_values + (starts[i] + column) * position;
-            float *to = cache + (first + i) * row + column * head;
-            for (int64_t part = 0; part < num_layers * 2; part++, to += rows * row)
+            for (int64_t part = 0; part < num_layers * 2; part++)
                 for (int64_t h = 0; h < num_heads; h++, from += head)
-                    memcpy(to + h * columns * head, from, head * sizeof(float));
+                    keep(from, head, is_half, cache + (((part * rows + first + i) * num_heads + h) * columns + column) * head * size);
         }
 }

@@ -129,7 +129,10 @@ class NativeModel(InferenceModel):
     def empty_cache(self, width: int = 1) -> DecoderCache:
         """Returns a cache without rows for sentences with ``width`` rows each."""
         shape = self._num_layers, self._num_heads, self._head_width
-        cross, rows = NativeCache(self._library, *shape), SharedColumns(self._library, *shape)
+        # Half precision is far finer than int8, and halves what attention reads.
+        is_half = self._transformer.int8_output is not None
+        cross = NativeCache(self._library, *shape, is_half=is_half)
+        rows = SharedColumns(self._library, *shape, is_half=is_half)
         return DecoderCache(cross, rows, self.config.max_target_length, width=width)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
@@ -181,7 +184,7 @@ class NativeModel(InferenceModel):
         for index in range(self._num_layers):
             layers[index] = Caches(
                 own + index * own_layer_bytes, cross + index * cross_layer_bytes,
-                own_rows, own_columns, cross_rows, cross_columns,
+                own_rows, own_columns, cross_rows, cross_columns, cache.rows.is_half,
             )  # fmt: skip
         self._library.step(
             ctypes.byref(self._stacks.decoder), long(cache.num_rows), long(cache.width), pointer(token_ids),

@@ -53,7 +53,7 @@ class Caches(ctypes.Structure):
 
     _fields_ = (
         ("self", Pointer), ("cross", Pointer), ("self_rows", long), ("self_columns", long),
-        ("cross_rows", long), ("cross_columns", long),
+        ("cross_rows", long), ("cross_columns", long), ("is_half", long),
     )  # fmt: skip
 
 
