@@ -58,6 +58,7 @@ class InferenceModel:
         self.config = config
         self.device = transformer.device
         self._dtype = transformer.positions.dtype
+        self._is_int8 = transformer.int8_output is not None
         self._softmax_dtype = torch.promote_types(self._dtype, torch.float32)
         self._positions = transformer.positions
         self._source_positions_to = transformer.source_positions
@@ -154,9 +155,11 @@ class InferenceModel:
     def empty_cache(self, width: int = 1) -> DecoderCache:
         """Returns a cache without rows for sentences with ``width`` rows each."""
         shape = self._num_layers, self._num_heads, self._head_width
-        cross = KeyValueCache(*shape, device=self.device, dtype=self._dtype)
+        cross = KeyValueCache(*shape, device=self.device, dtype=self._dtype, rounds=self._is_int8)
         window = self.config.attention_window if self.config.decoder_attention == "window" else None
-        rows = KeyValueCache(*shape, window=window, device=self.device, dtype=self._dtype)
+        rows = KeyValueCache(
+            *shape, window=window, device=self.device, dtype=self._dtype, rounds=self._is_int8
+        )
         return DecoderCache(cross, rows, self.config.max_target_length, width=width)
 
     def admit(self, cache: DecoderCache, encoded: EncodedSources, sentences: Sequence[int]) -> None:

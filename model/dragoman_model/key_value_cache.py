@@ -23,6 +23,7 @@ _SMALL_PRODUCT = 400
 # A buffer that was made for many more or much longer rows than are left is kept up to this size, since to make it anew takes as
 # long as a step: a batch of usual sentences fits. There may be one for each kind of search.
 KEPT_BYTES = 2**25
+_MOST_HALF = torch.finfo(torch.float16).max
 
 
 class KeyValueCache:
@@ -33,6 +34,9 @@ class KeyValueCache:
     Attributes:
         lengths: Columns that each row has written, known without asking the device.
         window: Columns that a row uses at most; None is no limit.
+
+    Those of int8 are rounded to half precision, in which the kernels keep them, by whatever else keeps them, too, so that what
+    computes makes no difference.
     """
 
     def __init__(
@@ -44,8 +48,10 @@ class KeyValueCache:
         window: int | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
+        rounds: bool = False,
     ) -> None:
         """Starts without rows."""
+        self._rounds = rounds
         self.lengths: list[int] = []
         self.window = window
         # Zeros and never what memory held before: a column that is masked counts 0 times its value, which must be a number.
@@ -152,7 +158,7 @@ class KeyValueCache:
             columns: (P,).
             keys_values: (P, L, 2, H, K).
         """
-        self._buffer[:, :, rows, :, columns] = keys_values.to(self._buffer.dtype)
+        self._buffer[:, :, rows, :, columns] = self._as_kept(keys_values)
         self._mask[rows, columns] = 0.0
 
     def write(self, layer: int, places: tuple[Tensor, Tensor] | int, keys_values: Tensor) -> None:
@@ -163,6 +169,7 @@ class KeyValueCache:
             places: Where: (rows, columns), or one column for all.
             keys_values: (R, 2, H, K).
         """
+        keys_values = self._as_kept(keys_values)
         if isinstance(places, int):  # a plain copy is several times as fast as one by index
             self._buffer[layer, :, : self.num_rows, :, places] = keys_values.transpose(0, 1)
         else:
@@ -216,6 +223,12 @@ class KeyValueCache:
         if (rows_left, columns_left) != (rows_there, columns_there) and self.size_bytes > self._kept_bytes:
             self._resize(rows_left, columns_left)
         self._views = None
+
+    def _as_kept(self, keys_values: Tensor) -> Tensor:
+        """Returns numbers as they are kept: what is too large for half precision becomes its largest number."""
+        if self._rounds:
+            keys_values = keys_values.clamp(-_MOST_HALF, _MOST_HALF).half()
+        return keys_values.to(self._buffer.dtype)
 
     def _copy_lengths(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         moved = [self.lengths[source] for source in sources]

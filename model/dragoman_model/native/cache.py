@@ -22,7 +22,13 @@ class NativeCache(KeyValueCache):
     def __init__(
         self, library: ctypes.CDLL, num_layers: int, num_heads: int, head_width: int, *, is_half: bool
     ) -> None:
-        super().__init__(num_layers, num_heads, head_width, dtype=torch.float16 if is_half else torch.float32)
+        super().__init__(
+            num_layers,
+            num_heads,
+            head_width,
+            dtype=torch.float16 if is_half else torch.float32,
+            rounds=is_half,
+        )
         self.is_half = is_half
         self._library = library
 

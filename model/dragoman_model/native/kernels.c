@@ -60,7 +60,7 @@ ONE_COPY static void normalize(const Norm *norm, const float *x, int64_t rows, i
 
 /* Floats that a call needs beside what it is given. */
 int64_t scratch_floats(int64_t rows, int64_t width, int64_t inner, int64_t columns) {
-    return rows * (5 * width + inner + most(width, inner) / 4 + 2) + (rows + 2) * columns + LANES + 128;
+    return rows * (2 * width + most(3 * width, inner) + most(width, inner) / 4 + 2) + (rows + 2) * columns + LANES + 128;
 }
 
 /* What a row reads: its token's embedding, scaled, and its position. */
@@ -82,8 +82,8 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
     scratch = x + tokens * width;
     for (int64_t s = 0, row = 0; s < num_sentences; s++)
         for (int64_t t = 0; t < lengths[s]; t++, row++) embed(stack, token_ids[row], t, x + row * width);
-    float *h = scratch, *projected = h + tokens * width, *hidden = projected + 3 * tokens * width;
-    float *weights = aligned(hidden + tokens * inner);
+    float *h = scratch, *projected = h + tokens * width, *hidden = projected; /* never both: the less memory, the nearer it is */
+    float *weights = aligned(projected + tokens * most(3 * width, inner));
     int64_t longest = 0;
     for (int64_t s = 0; s < num_sentences; s++) longest = most(longest, lengths[s]);
     int32_t *places = (int32_t *)(weights + longest + LANES);
@@ -142,8 +142,8 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
     float *x = aligned(scratch);
     scratch = x + rows * width;
     for (int64_t a = 0; a < rows; a++) embed(stack, token_ids[active[a]], lengths[active[a]], x + a * width);
-    float *h = scratch, *projected = h + rows * width, *hidden = projected + 3 * rows * width;
-    float *weights = aligned(hidden + rows * inner);
+    float *h = scratch, *projected = h + rows * width, *hidden = projected; /* never both: the less memory, the nearer it is */
+    float *weights = aligned(projected + rows * most(3 * width, inner));
     int64_t longest = 0;
     for (int64_t r = 0; r < all_rows; r++) longest = most(longest, lengths[r] + 1);
     for (int64_t s = 0; s < all_rows / beams; s++) longest = most(longest, source_lengths[s]);

@@ -86,7 +86,7 @@ class NativeModel(InferenceModel):
     @property
     def kernels(self) -> str:
         """What computes: the precision and the instructions that the kernels use."""
-        if self._transformer.int8_output is not None:
+        if self._is_int8:
             return f"int8 {self._library.int8_instructions().decode()}"
         return f"float32 {self._library.float_instructions().decode()}"
 
@@ -130,9 +130,8 @@ class NativeModel(InferenceModel):
         """Returns a cache without rows for sentences with ``width`` rows each."""
         shape = self._num_layers, self._num_heads, self._head_width
         # Half precision is far finer than int8, and halves what attention reads.
-        is_half = self._transformer.int8_output is not None
-        cross = NativeCache(self._library, *shape, is_half=is_half)
-        rows = SharedColumns(self._library, *shape, is_half=is_half)
+        cross = NativeCache(self._library, *shape, is_half=self._is_int8)
+        rows = SharedColumns(self._library, *shape, is_half=self._is_int8)
         return DecoderCache(cross, rows, self.config.max_target_length, width=width)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
