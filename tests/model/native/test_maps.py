@@ -3,21 +3,12 @@ import ctypes
 import pytest
 import torch
 
-from dragoman_model.native.build import library, runnable
+from dragoman_model.native.build import library
 from dragoman_model.native.maps import float_map
 from dragoman_model.native.memory import WeightMemory
 from dragoman_model.native.values import long, pointer
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
-
-
-@pytest.fixture(params=[variant.name for variant in runnable()])
-def kernels(request):
-    """Each of the variants that this processor can run."""
-    kernels = library(request.param)
-    if kernels is None:
-        pytest.skip(f"the compiler does not know {request.param}")
-    return kernels
 
 
 def apply(kernels, held, x):

@@ -1,46 +1,22 @@
 """What a step says of the next tokens, against what plain sorts of its logits say, in the vocabularies of several models."""
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
 
-from dragoman_model.checkpoint import BUNDLED_MODEL
-from dragoman_model.config_file import read_config
 from dragoman_model.constraints import FREE
-from dragoman_model.native.build import library, runnable
+from dragoman_model.native.build import library
 from dragoman_model.native.model import NativeModel
 from dragoman_model.predictions import Expansion
-from dragoman_model.quantization import best_kernel
-from dragoman_model.transformer import Transformer
+from tests.model.native.small import make_transformer
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
 
-@pytest.fixture(params=[variant.name for variant in runnable()])
-def kernels(request):
-    """Each of the variants that this processor can run."""
-    kernels = library(request.param)
-    if kernels is None:
-        pytest.skip(f"the compiler does not know {request.param}")
-    return kernels
-
-
-def make_model(kernels, vocab_size, *, int8, scale=30.0):
-    torch.manual_seed(0)
-    sizes = {"d_model": 64, "d_ff": 128, "num_heads": 2, "num_encoder_layers": 1}
-    config = read_config(BUNDLED_MODEL / "config.json")
-    config = replace(
-        config, alignment=None, **sizes, source_vocab_size=vocab_size, target_vocab_size=vocab_size
-    )
-    transformer = Transformer(config).eval().requires_grad_(False)
-    transformer.target_embedding.weight.mul_(
-        scale
-    )  # by 30, since else each token is nearly as good as any other
-    if int8:
-        transformer.quantize(best_kernel())
-    return NativeModel(transformer, kernels)
+def make_model(kernels, vocab_size, **changes):
+    sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
+    return NativeModel(make_transformer(kernels, **sizes, **changes), kernels)
 
 
 def steps(model, num_sentences, width):
