@@ -35,8 +35,7 @@ class KeyValueCache:
         lengths: Columns that each row has written, known without asking the device.
         window: Columns that a row uses at most; None is no limit.
 
-    Those of int8 are rounded to half precision, in which the kernels keep them, by whatever else keeps them, too, so that what
-    computes makes no difference.
+    Beside int8 they are rounded to half precision: the kernels keep them so, and what else computes is to give the same.
     """
 
     def __init__(

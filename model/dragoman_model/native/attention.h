@@ -21,7 +21,7 @@ static inline vfloat sum_each(vfloat *p) {
 #endif
 }
 
-/* Numbers in half precision take half the memory, of which caches hold so much less than of anything else. */
+/* Half precision: a step reads more of keys and values than of anything else, and so only half as much. */
 typedef uint16_t half;
 
 #if LANES == 16
