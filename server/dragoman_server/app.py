@@ -18,6 +18,7 @@ from prometheus_client import disable_created_metrics
 
 from dragoman.v1 import add_TranslationServiceServicer_to_server
 from dragoman_model.checkpoint import LoadedModel
+from dragoman_server import event_loop
 from dragoman_server.catalogue import Catalogue
 from dragoman_server.config import ServerConfig, split_address
 from dragoman_server.cpus import available_cpus, default_num_threads
@@ -45,7 +46,7 @@ _FLUSH_SECONDS = 1.0
 
 
 class App:
-    """A server with its models, from start to stop; built and used on one event loop.
+    """A server with its models, from start to stop, which both happen on one event loop.
 
     Args:
         config: How to serve.
@@ -192,29 +193,34 @@ def _observe_devices(metrics: Metrics, models: Sequence[LoadedModel]) -> None:
         )
 
 
-async def serve(config: ServerConfig, models: Sequence[LoadedModel]) -> None:
+def serve(config: ServerConfig, models: Sequence[LoadedModel]) -> None:
     """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once.
 
     Raises:
         AddressError: An address can't be listened on.
     """
-    asked_to_stop, asked_twice = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        (asked_twice if asked_to_stop.is_set() else asked_to_stop).set()
-
     # A time of creation for every series would double the scrape and tell nothing.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     sys.setswitchinterval(_SWITCH_SECONDS)
-    event_loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        event_loop.add_signal_handler(number, on_signal)
     # What is there now stays. The collector would go through it, modules and weights, time and again while calls make garbage.
     # Three times Python's own 700: to go through so few takes a millisecond or two, which is as long as nothing is answered.
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 20, 50)
+    # Engines' processes are forked here, before there is an event loop that they would have a half of.
     app = App(config, models)
+    event_loop.run(_serve(app))
+
+
+async def _serve(app: App) -> None:
+    asked_to_stop, asked_twice = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (asked_twice if asked_to_stop.is_set() else asked_to_stop).set()
+
+    running_loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running_loop.add_signal_handler(number, on_signal)
     await app.start()
     print(app.describe(), flush=True)
     log_event(logger, logging.INFO, app.describe())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -129,7 +128,7 @@ def command(**settings: Any) -> None:
     config = ServerConfig(**settings)
     set_up_logging(config.log_format, config.log_level)
     check_addresses(config)
-    asyncio.run(serve(config, load_models(config)))
+    serve(config, load_models(config))
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry
 
+from dragoman_server import event_loop
 from dragoman_server.engine import JOIN_SECONDS, Engine
 from dragoman_server.engine_messages import (
     Cancelled,
@@ -61,8 +62,7 @@ def host_engine(
 ) -> None:
     """Runs an engine; the target of `engine_process.EngineProcess`, whose ends of the connections are ``of_parent``."""
     parent = os.getppid()
-    # The server alone hears of signals; its handlers, which it had before it forked, would wake a loop that isn't here.
-    signal.set_wakeup_fd(-1)
+    # The server alone hears of signals.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     for other in of_parent:
@@ -70,7 +70,7 @@ def host_engine(
     os.nice(_NICENESS)
     registry = CollectorRegistry()
     threading.Thread(target=answer_scrapes, args=(registry, scrapes), name="scrapes", daemon=True).start()
-    asyncio.run(_Host(MessageSocket(end), board).run(make_engine, registry, parent))
+    event_loop.run(_Host(MessageSocket(end), board).run(make_engine, registry, parent))
 
 
 class _Host:

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from dragoman_model.checkpoint import LoadedModel, load_model
+from dragoman_server import event_loop
 from tests.integration.servers import RunningServer, serving
 from tests.models import make_tiny_model
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Runs the tests on the event loop that the server is served with."""
+    return {"as served": event_loop.new_event_loop}
 
 
 @pytest.fixture(scope="module")
