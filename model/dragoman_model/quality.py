@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import difflib
 import enum
+import functools
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -142,14 +144,13 @@ def repetition(source: str, target: str, thresholds: Thresholds = THRESHOLDS) ->
     war da" are German. Of several loops the one that runs most often is told of, of those the first.
     """
     words = _spaced_words(target)
-    loop = _longest_loop([target[start:end] for start, end in words])
-    if loop.times >= thresholds.min_repeats:
-        in_source = _longest_loop([source[start:end] for start, end in _spaced_words(source)])
-        if loop.times > in_source.times:
-            what = "A word stands" if loop.size == 1 else f"{loop.size} words stand"
-            span = words[loop.first][0], words[loop.first + loop.size * loop.times - 1][1]
-            return _repeated(what, loop.times, span)
-    pattern = re.compile(rf"(\S.{{1,7}}?)\1{{{thresholds.min_character_repeats - 1},}}", re.DOTALL)
+    loop = _longest_loop(words)
+    if loop.times >= thresholds.min_repeats and loop.times > _longest_loop(_spaced_words(source)).times:
+        what = "A word stands" if loop.size == 1 else f"{loop.size} words stand"
+        starts = [found.start() for found in re.finditer(r"\S+", target)]
+        last = loop.first + loop.size * loop.times - 1
+        return _repeated(what, loop.times, (starts[loop.first], starts[last] + len(words[last])))
+    pattern = _character_loop(thresholds.min_character_repeats)
     found = pattern.search(target)
     if found is not None and pattern.search(source) is None:
         size = len(found[1])
@@ -168,15 +169,19 @@ def copied_source(source: str, target: str, thresholds: Thresholds = THRESHOLDS)
     A name is a word with a capital inside a sentence that isn't all capitals. A text of names, numbers or a single word may
     well be its own translation.
     """
+    known = set(map(str.casefold, _WORD.findall(target)))
+    # Names and numbers included these are at least as many as count below. Nearly always they are too few, and that is soon seen.
+    num_known = sum(word in known for word in map(str.casefold, _WORD.findall(source)))
+    if num_known < thresholds.min_copied_share * thresholds.min_copied_words:
+        return None
     words = _words_to_translate(source)
     if len(words) < thresholds.min_copied_words:
         return None
     theirs = list(_WORD.finditer(target))
     source_words = [word[0].casefold() for word in words]
     target_words = [word[0].casefold() for word in theirs]
-    known = set(target_words)
     if sum(word in known for word in source_words) < thresholds.min_copied_share * len(words):
-        return None  # nearly always, and a tenth of the work
+        return None
     # It finds the longest common runs first, which for a copy is all of it.
     matcher = difflib.SequenceMatcher(None, source_words, target_words, autojunk=False)
     blocks = [block for block in matcher.get_matching_blocks() if block.size]
@@ -218,6 +223,8 @@ def _longest_loop(words: Sequence[str]) -> _Loop:
     if len(set(words)) == len(words):
         return best
     for size in range(1, min(_MAX_LOOP_WORDS, len(words) // 2) + 1):
+        if not any(map(operator.eq, words, words[size:])):
+            continue
         run = 0  # words so far that are equal to those ``size`` before
         for index in range(size, len(words)):
             run = run + 1 if words[index] == words[index - size] else 0
@@ -226,15 +233,21 @@ def _longest_loop(words: Sequence[str]) -> _Loop:
     return best
 
 
-def _spaced_words(text: str) -> list[Span]:
-    """Returns where the words are, as white space bounds them; punctuation at the text's end belongs to none."""
-    spans = [found.span() for found in re.finditer(r"\S+", text)]
-    if spans:
-        start, end = spans[-1]
-        while end > start + 1 and not text[end - 1].isalnum():
+def _spaced_words(text: str) -> list[str]:
+    """Returns the words, as white space bounds them; punctuation at the text's end belongs to none."""
+    words = text.split()
+    if words:
+        last = words[-1]
+        end = len(last)
+        while end > 1 and not last[end - 1].isalnum():
             end -= 1
-        spans[-1] = start, end
-    return spans
+        words[-1] = last[:end]
+    return words
+
+
+@functools.cache
+def _character_loop(min_repeats: int) -> re.Pattern[str]:
+    return re.compile(rf"(\S.{{1,7}}?)\1{{{min_repeats - 1},}}", re.DOTALL)
 
 
 def _words_to_translate(source: str) -> list[re.Match[str]]:

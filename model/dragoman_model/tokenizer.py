@@ -52,7 +52,9 @@ class Tokenizer:
         self.source = source
         self.target = target
         self._digits = DigitTokens(source, target)
-        self._silent = {PAD_ID, BOS_ID, EOS_ID, _capitals_id(target)}
+        # Looked up once: each look costs as much as reading a word.
+        self._source_mark, self._target_mark = _capitals_id(source), _capitals_id(target)
+        self._silent = {PAD_ID, BOS_ID, EOS_ID, self._target_mark}
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
@@ -71,18 +73,18 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the source token ids of ``text``, EOS last."""
-        return _encode(self.source, text)
+        return _encode(self.source, self._source_mark, text)
 
     def encode_target(self, text: str) -> list[int]:
         """Returns the target token ids of ``text``, EOS last."""
-        return _encode(self.target, text)
+        return _encode(self.target, self._target_mark, text)
 
     def encode_target_prefix(self, prefix: str, source_ids: Sequence[int]) -> list[int]:
         """Returns the target token ids that a translation which starts with ``prefix`` starts with.
 
         Of a source that is not in capitals the translation is not either, whatever its first word: no mark for "NATO".
         """
-        marked = _capitals_id(self.source) in source_ids
+        marked = self._source_mark in source_ids
         ids = (
             self.encode_target(prefix)
             if marked
@@ -92,11 +94,11 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns ``encode`` of each text, faster than one by one."""
-        return _encode_batch(self.source, texts)
+        return _encode_batch(self.source, self._source_mark, texts)
 
     def encode_target_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns ``encode_target`` of each text, faster than one by one."""
-        return _encode_batch(self.target, texts)
+        return _encode_batch(self.target, self._target_mark, texts)
 
     def numbers(self, source_ids: Sequence[int]) -> SourceNumbers | None:
         """Returns the numbers of a tokenised source; None where it holds none."""
@@ -128,11 +130,11 @@ class Tokenizer:
 
     def source_pieces(self, text: str) -> list[Piece]:
         """Returns the tokens of ``encode(text)`` with their spans in ``text``."""
-        return _pieces(self.source, text)
+        return _pieces(self.source, self._source_mark, text)
 
     def given_target_pieces(self, text: str) -> list[Piece]:
         """Returns the tokens of ``encode_target(text)`` with their spans in ``text``, as for a translation given."""
-        return _pieces(self.target, text)
+        return _pieces(self.target, self._target_mark, text)
 
     def target_pieces(self, token_ids: Sequence[int]) -> tuple[str, list[Piece]]:
         """Returns ``decode(token_ids)`` and each token's span in it."""
@@ -152,8 +154,7 @@ class Tokenizer:
 
     def _in_capitals(self, token_ids: Sequence[int]) -> bool:
         """Returns whether target tokens begin with the mark; behind another token it says nothing."""
-        mark = _capitals_id(self.target)
-        return next((i == mark for i in token_ids if i not in (PAD_ID, BOS_ID)), False)
+        return next((i == self._target_mark for i in token_ids if i not in (PAD_ID, BOS_ID)), False)
 
 
 def _capitals_id(processor: SentencePieceProcessor) -> int | None:
@@ -198,37 +199,37 @@ def _load_processor(path: Path) -> SentencePieceProcessor:
     return processor
 
 
-def _encode(processor: SentencePieceProcessor, text: str) -> list[int]:
+def _encode(processor: SentencePieceProcessor, mark: int | None, text: str) -> list[int]:
     # A batch of one would start a thread for it, which takes many times as long as the text.
-    mark, letters = _as_read(processor, text)
-    return [*mark, *processor.encode(letters, out_type=int), EOS_ID]
+    marks, letters = _as_read(mark, text)
+    return [*marks, *processor.encode(letters, out_type=int), EOS_ID]
 
 
-def _encode_batch(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
-    read = [_as_read(processor, text) for text in texts]
+def _encode_batch(
+    processor: SentencePieceProcessor, mark: int | None, texts: Sequence[str]
+) -> list[list[int]]:
+    read = [_as_read(mark, text) for text in texts]
     encoded = processor.encode([letters for _, letters in read], out_type=int, num_threads=1)
-    return [[*mark, *ids, EOS_ID] for (mark, _), ids in zip(read, encoded, strict=True)]
+    return [[*marks, *ids, EOS_ID] for (marks, _), ids in zip(read, encoded, strict=True)]
 
 
-def _pieces(processor: SentencePieceProcessor, text: str) -> list[Piece]:
-    mark, letters = _as_read(
-        processor, text
-    )  # as many letters as the text has, so that spans are those of the text
+def _pieces(processor: SentencePieceProcessor, mark: int | None, text: str) -> list[Piece]:
+    # As many letters as the text has, so that spans are those of the text.
+    marks, letters = _as_read(mark, text)
     mapping = processor.encode(letters, return_type="offset_mapping")
     return [
-        *(Piece(i, CAPITALS_PIECE, None, special=True) for i in mark),
+        *(Piece(i, CAPITALS_PIECE, None, special=True) for i in marks),
         *_with_spans(mapping["ids"], mapping["pieces"], mapping["offsets"], letters, processor),
         Piece(EOS_ID, processor.id_to_piece(EOS_ID), None, special=True),
     ]
 
 
-def _as_read(processor: SentencePieceProcessor, text: str) -> tuple[list[int], str]:
+def _as_read(mark: int | None, text: str) -> tuple[list[int], str]:
     """Returns the mark's id and the small letters of a text in capitals; of another one no id and itself."""
-    mark = _capitals_id(processor)
-    small = _in_small_letters(text) if mark is not None else None
-    return (
-        ([], whole_characters(text)) if mark is None or small is None else ([mark], whole_characters(small))
-    )
+    small = None if mark is None else _in_small_letters(text)
+    if mark is None or small is None:
+        return [], whole_characters(text)
+    return [mark], whole_characters(small)
 
 
 def _with_spans(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 
@@ -19,7 +20,7 @@ class CallEnds:
     def __init__(self, metrics: Metrics) -> None:
         self._count = metrics.requests.labels
         self._seconds = metrics.request_seconds.labels
-        self._refused = metrics.refused.labels
+        self._refused = functools.cache(metrics.refused.labels)  # of few reasons
         self._known: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def record(self, call: CallRecord, code: str, refused_for: str | None = None) -> None:

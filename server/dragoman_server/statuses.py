@@ -30,6 +30,11 @@ DOMAIN = "dragoman"
 # A status message travels in the trailing metadata, of which gRPC lets 8 KiB through.
 _MAX_MESSAGE_LENGTH = 1000
 
+_TYPE_URLS: dict[type[Message], str] = {
+    kind: f"type.googleapis.com/{kind.DESCRIPTOR.full_name}"
+    for kind in (error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo)
+}
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -90,8 +95,8 @@ def status_message(error: CallError, request_id: str) -> status_pb2.Status:
     retry_seconds = getattr(error, "retry_seconds", None) or answer.retry_seconds
     if retry_seconds is not None:
         # Spread out, so that callers who were refused together don't come back together.
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(round(retry_seconds * random.uniform(750, 1250)))
+        seconds, milliseconds = divmod(round(retry_seconds * random.uniform(750, 1250)), 1000)
+        delay = duration_pb2.Duration(seconds=seconds, nanos=milliseconds * 1_000_000)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     return status_pb2.Status(
         code=answer.code.value[0], message=str(error)[:_MAX_MESSAGE_LENGTH], details=map(_packed, details)
@@ -101,13 +106,12 @@ def status_message(error: CallError, request_id: str) -> status_pb2.Status:
 def retry_milliseconds(status: status_pb2.Status) -> int | None:
     """Returns when another try makes sense, as ``status`` says; None is never."""
     for packed in status.details:
-        info = error_details_pb2.RetryInfo()
-        if packed.Unpack(info):
-            return int(info.retry_delay.ToMilliseconds())
+        if packed.type_url == _TYPE_URLS[error_details_pb2.RetryInfo]:
+            delay = error_details_pb2.RetryInfo.FromString(packed.value).retry_delay
+            return int(delay.seconds) * 1000 + int(delay.nanos) // 1_000_000
     return None
 
 
 def _packed(message: Message) -> any_pb2.Any:
-    packed = any_pb2.Any()
-    packed.Pack(message)
-    return packed
+    # As its own Pack does it, which puts the address together each time.
+    return any_pb2.Any(type_url=_TYPE_URLS[type(message)], value=message.SerializeToString())
