@@ -33,7 +33,7 @@ typedef struct {
 } Logits;
 
 /* Rows at a time: float32's weights are several times as large as these logits, and read anew each time. */
-static int64_t rows_at_once(const Map *map) { return map->scales ? 24 : 96; }
+static int64_t rows_at_once(const Map *map) { return map->scales ? 24 : 128; }
 
 /* Floats that are needed for it. */
 int64_t logits_floats(const Map *map) {
