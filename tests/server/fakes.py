@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,8 +22,11 @@ from dragoman_model.plan import (
     Progress,
     Sequence,
 )
+from dragoman_server.engine import Engine
 
 EOS = 2
+
+Start = Callable[..., Engine]
 
 
 @dataclass
@@ -119,3 +124,8 @@ class ManualClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+async def next_plan(batch: FakeBatch) -> Plan:
+    """Waits for what the batch is asked to do next."""
+    return await asyncio.to_thread(batch.plans.get, timeout=10)

@@ -5,60 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from dragoman_model.plan import Plan
-from dragoman_server.engine import MAX_FAILED_STEPS, Engine
+from dragoman_server.engine import MAX_FAILED_STEPS
 from dragoman_server.errors import DeadlineError, DrainingError, InternalError, QueueFullError
 from dragoman_server.limits import SchedulerLimits
-from dragoman_server.metrics import Metrics
 from dragoman_server.request import Call
-from dragoman_server.scheduler import Scheduler
 from tests.integration.servers import until
-from tests.server.fakes import FakeBatch, ManualClock
+from tests.server.fakes import FakeBatch, ManualClock, Start, next_plan
 from tests.server.scheduler_stage import decode
-
-Start = Callable[..., Engine]
-
-
-@pytest.fixture
-def batch() -> FakeBatch:
-    return FakeBatch()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def start(batch: FakeBatch, clock: ManualClock) -> AsyncIterator[Start]:
-    engines = []
-
-    def start_engine(limits: SchedulerLimits | None = None, **more: object) -> Engine:
-        scheduler = Scheduler(limits or SchedulerLimits(), Metrics(CollectorRegistry()).of_model("m"), clock)
-        engine = Engine("m", batch, scheduler, clock=clock, **more)
-        engine.start()
-        engines.append(engine)
-        return engine
-
-    yield start_engine
-    if batch.gate is not None:
-        batch.gate.release(1_000_000)
-    for engine in engines:
-        engine.stop(DrainingError())
-        engine.join(10)
 
 
 def call(*lengths: int, deadline: float | None = None, request_id: str = "") -> Call:
     return Call(work=tuple(map(decode, lengths)), arrived=100.0, deadline=deadline, request_id=request_id)
-
-
-async def next_plan(batch: FakeBatch) -> Plan:
-    return await asyncio.to_thread(batch.plans.get, timeout=10)
 
 
 async def test_callers_get_their_own_results(start: Start):

@@ -11,9 +11,8 @@ from dragoman_server.errors import DrainingError, InternalError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Call
 from dragoman_server.sentences import SentenceProgress
-from tests.server.fakes import FakeBatch
+from tests.server.fakes import FakeBatch, Start, next_plan
 from tests.server.scheduler_stage import decode
-from tests.server.test_engine import Start, batch, clock, next_plan, start  # noqa: F401 (fixtures)
 
 
 def streamed(*lengths: int) -> Call:
@@ -24,7 +23,7 @@ def bulk(length: int) -> Call:
     return Call(work=(decode(length, max_length=10_000),), arrived=100.0, stream=7)
 
 
-async def test_what_is_sure_is_said_step_by_step_and_the_whole_before_the_result(start: Start):  # noqa: F811
+async def test_what_is_sure_is_said_step_by_step_and_the_whole_before_the_result(start: Start):
     engine = start()
     heard: list[SentenceProgress] = []
     call = streamed(4, 2)
@@ -41,8 +40,8 @@ async def test_what_is_sure_is_said_step_by_step_and_the_whole_before_the_result
 
 
 async def test_nothing_is_computed_or_said_of_calls_that_nobody_streams(
-    start: Start,  # noqa: F811
-    batch: FakeBatch,  # noqa: F811
+    start: Start,
+    batch: FakeBatch,
 ):
     engine = start()
     heard: list[SentenceProgress] = []
@@ -51,7 +50,7 @@ async def test_nothing_is_computed_or_said_of_calls_that_nobody_streams(
     assert not any(sequence.report_progress for sequence in (await next_plan(batch)).admit)
 
 
-async def test_a_listener_that_left_hears_no_more(start: Start, batch: FakeBatch):  # noqa: F811
+async def test_a_listener_that_left_hears_no_more(start: Start, batch: FakeBatch):
     batch.gate = threading.Semaphore(0)
     engine = start()
     heard: list[SentenceProgress] = []
@@ -65,7 +64,7 @@ async def test_a_listener_that_left_hears_no_more(start: Start, batch: FakeBatch
     assert heard == []
 
 
-async def test_bulk_calls_wait_for_room_in_their_order(start: Start, batch: FakeBatch):  # noqa: F811
+async def test_bulk_calls_wait_for_room_in_their_order(start: Start, batch: FakeBatch):
     batch.gate = threading.Semaphore(0)
     engine = start(SchedulerLimits(max_batch_size=1, max_queue_size=1))
     queued: list[int] = []
@@ -83,7 +82,7 @@ async def test_bulk_calls_wait_for_room_in_their_order(start: Start, batch: Fake
     assert queued == list(range(6))
 
 
-async def test_a_bulk_call_that_no_longer_waits_lets_the_next_one_wait(start: Start, batch: FakeBatch):  # noqa: F811
+async def test_a_bulk_call_that_no_longer_waits_lets_the_next_one_wait(start: Start, batch: FakeBatch):
     batch.gate = threading.Semaphore(0)
     engine = start(SchedulerLimits(max_batch_size=1, max_queue_size=1))
     running = await engine.submit_bulk(bulk(2))
@@ -100,7 +99,7 @@ async def test_a_bulk_call_that_no_longer_waits_lets_the_next_one_wait(start: St
         await impatient
 
 
-async def test_a_cancelled_call_makes_room(start: Start, batch: FakeBatch):  # noqa: F811
+async def test_a_cancelled_call_makes_room(start: Start, batch: FakeBatch):
     batch.gate = threading.Semaphore(0)
     engine = start(SchedulerLimits(max_batch_size=1, max_queue_size=1))
     running = await engine.submit_bulk(bulk(9))
@@ -118,8 +117,8 @@ async def test_a_cancelled_call_makes_room(start: Start, batch: FakeBatch):  # n
 
 @pytest.mark.parametrize("stops", [True, False])
 async def test_who_waits_for_room_learns_that_there_is_none_to_come(
-    start: Start,  # noqa: F811
-    batch: FakeBatch,  # noqa: F811
+    start: Start,
+    batch: FakeBatch,
     stops: bool,
 ):
     batch.gate = threading.Semaphore(0)
