@@ -80,10 +80,16 @@ class Catalogue:
         return name if name in self._by_name else UNKNOWN_MODEL
 
     def find_refusal(self) -> OverloadError | None:
-        """Returns why no model takes a single sentence, or None while one does."""
+        """Returns why no model takes a single sentence, or None while one does.
+
+        None, too, where one of several hangs: then the reasons differ, and who asks for one must not hear of another's.
+        """
         error: OverloadError | None = None
         for served in self.models:
-            error = served.find_hang() or served.engine.room.find_refusal()
+            error = served.find_hang()
+            if error is not None:
+                return error if len(self.models) == 1 else None
+            error = served.engine.room.find_refusal()
             if error is None:
                 break
         return error

@@ -25,7 +25,8 @@ from dragoman_server.logs import CallRecord
 from dragoman_server.metrics import UNKNOWN_MODEL, Metrics
 from dragoman_server.statuses import ANSWERS, status_message
 
-# Those that are refused when the queue is full, and here when an engine hangs, too. The others wait, have a limit of their own or need no queue.
+# Those that are refused when the queue is full. The others wait, have a limit of their own or need no queue; where an engine hangs
+# they are refused when they have been read.
 QUEUED_METHODS = ("TranslateText", "StreamTranslateText", "ScoreText")
 
 

@@ -164,6 +164,24 @@ async def test_a_model_whose_engine_hangs_keeps_nobody_from_another(
         assert answer.model == "second"
 
 
+async def test_callers_hear_of_the_engine_of_their_own_model(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+):
+    async with serving(model, dataclasses.replace(model, name="second"), max_queue_size=1) as server:
+        hung, other = server.app._catalogue.models
+        request = TranslateTextRequest(texts=SENTENCES[:1])
+        monkeypatch.setattr(hung.engine.heartbeat, "is_missed", True)
+        with other.engine.room.hold(1):
+            assert "the engine of 'en-de' hangs" in (await refusal(server.stub.TranslateText(request))).details()
+            request.model = "second"
+            assert "queue is full" in (await refusal(server.stub.TranslateText(request))).details()
+            monkeypatch.setattr(other.engine.heartbeat, "is_missed", True)
+            for name in ("en-de", "second"):
+                request.model = name
+                error = await refusal(server.stub.TranslateText(request))
+                assert f"the engine of {name!r} hangs" in error.details()
+
+
 async def test_engines_are_all_told_to_stop_before_one_is_waited_for(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ):
