@@ -132,9 +132,8 @@ class EngineProcess:
 
     def join(self, seconds: float) -> None:
         """Waits for the process to end after `stop`, and kills one that hangs for so long; for any thread."""
-        with (
-            self._joining
-        ):  # of two threads that wait for a process at once, one would not learn that it has ended
+        # Of two threads that wait for a process at once, one would not learn that it has ended.
+        with self._joining:
             self._process.join(timeout=seconds)
             if self._process.is_alive():
                 self._process.kill()
