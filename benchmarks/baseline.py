@@ -3,7 +3,8 @@
     python benchmarks/baseline.py --listen 127.0.0.1:50051
 
 A batch is gathered for 5 ms or up to 32 sentences, translated whole, and answered whole; what comes meanwhile waits for the
-next. Texts are cut and tokenised as in our server. It serves greedy `TranslateText` and `ListModels`, and refuses the rest.
+next. Texts are cut and tokenised as in our server, on the same event loop. It serves greedy `TranslateText` and `ListModels`,
+and refuses the rest.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from dragoman_model.errors import SentenceTooLongError
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, Hypothesis
 from dragoman_model.translation import assemble, prepare
+from dragoman_server import event_loop
 from dragoman_server.messages import model_message, translation_message
 
 _WINDOW_SECONDS = 0.005
@@ -206,7 +208,7 @@ def main(model: Path, listen: str, threads: int) -> None:
         )
         ours = load_model(model, device="cpu", precision="float32")  # its tokenizer and its limits
         batcher = Batcher(translate_with(translator, ours.config))
-        asyncio.run(serve(ours, batcher, listen))
+        event_loop.run(serve(ours, batcher, listen))
 
 
 if __name__ == "__main__":

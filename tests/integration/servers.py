@@ -17,6 +17,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.v1 import TranslationServiceStub
 from dragoman_model.checkpoint import LoadedModel, load_model
+from dragoman_server import event_loop
 from dragoman_server.app import App
 from dragoman_server.config import ServerConfig
 
@@ -104,7 +105,7 @@ def running(model: Path) -> Iterator[Addresses]:
             ready.set()
             await asyncio.to_thread(over.wait)
 
-    thread = Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread = Thread(target=lambda: event_loop.run(serve()), daemon=True)
     thread.start()
     assert ready.wait(30)
     try:
