@@ -172,7 +172,9 @@ async def test_callers_hear_of_the_engine_of_their_own_model(
         request = TranslateTextRequest(texts=SENTENCES[:1])
         monkeypatch.setattr(hung.engine.heartbeat, "is_missed", True)
         with other.engine.room.hold(1):
-            assert "the engine of 'en-de' hangs" in (await refusal(server.stub.TranslateText(request))).details()
+            assert (
+                "the engine of 'en-de' hangs" in (await refusal(server.stub.TranslateText(request))).details()
+            )
             request.model = "second"
             assert "queue is full" in (await refusal(server.stub.TranslateText(request))).details()
             monkeypatch.setattr(other.engine.heartbeat, "is_missed", True)
