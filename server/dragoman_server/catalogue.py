@@ -52,7 +52,8 @@ class ServedModel:
 
     def find_hang(self) -> EngineHungError | None:
         """Returns why no new call is let in while the engine hangs, or None where it doesn't."""
-        if state_of(self.engine) is not EngineState.HUNG:
+        # In this order, since to see whether a process lives is a system call.
+        if not self.engine.heartbeat.is_missed or state_of(self.engine) is not EngineState.HUNG:
             return None
         return EngineHungError(self.name, self.engine.heartbeat.silence_seconds)
 
