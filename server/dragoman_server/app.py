@@ -25,7 +25,7 @@ from dragoman_server.cpus import available_cpus, default_num_threads
 from dragoman_server.doorway import Doorway
 from dragoman_server.engine import JOIN_SECONDS
 from dragoman_server.engine_setup import join_all, set_up_engine
-from dragoman_server.errors import DrainingError
+from dragoman_server.errors import DrainingError, StartError
 from dragoman_server.grpc_server import bind, build_grpc_server
 from dragoman_server.health import SERVICE_NAME, Health
 from dragoman_server.interceptors import CallInterceptor
@@ -222,7 +222,15 @@ async def _serve(app: App) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         running_loop.add_signal_handler(number, on_signal)
     await app.start()
-    print(app.describe(), flush=True)
+    try:
+        print(app.describe(), flush=True)
+    except OSError as error:
+        await app.stop()
+        raise StartError(f"can't write to standard output: {error.strerror or error}") from error
     log_event(logger, logging.INFO, app.describe())
     await asked_to_stop.wait()
     await app.stop(asked_twice)
+    # All is done. One signal more while the interpreter takes itself down must not make a failure of it.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running_loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)

@@ -141,8 +141,6 @@ def main() -> None:
         sys.exit(_complain(str(error), 2))
     except StartError as error:
         sys.exit(_complain(str(error), 1))
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(_complain("interrupted", 130))
     sys.exit(code)
 
 

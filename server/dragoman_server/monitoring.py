@@ -6,7 +6,9 @@ dependency, and neither a scrape nor a slow reader keeps the event loop from its
 
 from __future__ import annotations
 
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import TCPServer, ThreadingMixIn
@@ -17,6 +19,9 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dragoman_server.errors import AddressError
+from dragoman_server.logs import describe_exception, log_event
+
+logger = logging.getLogger(__name__)
 
 _Check: TypeAlias = Callable[[], bool]
 _POLL_SECONDS = 0.1  # how soon a stop is noticed
@@ -73,6 +78,12 @@ class _ThreadingServer(ThreadingMixIn, WSGIServer):
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)
         self.setup_environ()
+
+    def handle_error(self, *_: object) -> None:
+        """Logs what broke a connection; the base class would print a traceback, to a peer's silence, too."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, ConnectionError | TimeoutError):  # a peer that left
+            log_event(logger, logging.ERROR, "http connection failed", **describe_exception(error))
 
 
 class _ThreadingServer6(_ThreadingServer):

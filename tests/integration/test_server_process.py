@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -64,6 +66,83 @@ def test_a_second_signal_stops_at_once(model: Path):
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
         assert all(call.exception() is not None for call in running[1:])
+
+
+# Sends itself a signal while it imports, from where errors are swallowed; it has main() left to do.
+SIGNALLED_WHILE_IMPORTING = """
+import os, signal, sys
+class Swallowing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "dragoman_server.command":
+            try:
+                os.kill(os.getpid(), {number})
+            except BaseException:
+                pass
+            sys.exit("went on")
+sys.meta_path.insert(0, Swallowing())
+from dragoman_server.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_starts_ends_it_without_a_word(number: signal.Signals):
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_WHILE_IMPORTING.format(number=int(number))],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-number, "", "")
+
+
+def test_signals_after_it_has_stopped_make_no_failure_of_it(model: Path):
+    with started(model) as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "stopped" not in process.stderr.readline():
+            pass
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.01)
+            process.send_signal(signal.SIGINT)
+        assert process.returncode == 0
+
+
+def test_it_serves_and_stops_with_its_standard_streams_closed(model: Path):
+    command = [*COMMAND, "--model", str(model), "--listen", "127.0.0.1:0", "--http", "", "--engine", "thread"]
+    with subprocess.Popen(
+        ["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh", *command],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        while "serving" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert log.endswith("stopped all_calls_ended=True\n")
+
+
+def test_standard_output_that_takes_nothing_is_one_line_and_exit_1(model: Path):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--model", str(model), "--listen", "127.0.0.1:0", "--http", ""],
+            env=ENVIRONMENT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    last = "dragoman-server: error: can't write to standard output: No space left on device\n"
+    assert done.stderr.endswith(f"\n{last}")
+    assert "Traceback" not in done.stderr
 
 
 def failed(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:

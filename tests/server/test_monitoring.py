@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from dragoman_server.errors import AddressError
-from dragoman_server.monitoring import MonitoringServer
+from dragoman_server.monitoring import MonitoringServer, _QuietHandler
 
 
 class State:
@@ -63,3 +64,12 @@ def test_a_port_in_use_is_an_error_in_one_line(server: MonitoringServer):
         MonitoringServer(
             "127.0.0.1", server.port, CollectorRegistry(), is_alive=lambda: True, is_ready=lambda: True
         )
+
+
+def test_a_connection_that_stays_silent_is_closed_without_a_word(
+    server: MonitoringServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(_QuietHandler, "timeout", 0.05)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
+        assert silent.recv(1) == b""
+    assert capfd.readouterr() == ("", "")
