@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +23,13 @@ from dragoman.v1 import (
     StreamTranslateTextRequest,
     TranslateBatchRequest,
     TranslateTextRequest,
-    TranslationServiceStub,
 )
 from dragoman_server.cpus import available_cpus
-from tests.integration.processes import COMMAND, ENVIRONMENT, started
+from tests.integration.processes import COMMAND, ENVIRONMENT, Server, started, until
 from tests.integration.servers import SENTENCES
 from tests.models import make_tiny_model
 
 LONG = {"min_decoding_length": 255}
-
-
-class Server:
-    """A server in a process and ways to look at it from outside."""
-
-    def __init__(self, process: subprocess.Popen[str], said: dict[str, str]) -> None:
-        self.process = process
-        self.http = said["http"]
-        self.channel = grpc.insecure_channel(said["grpc"])
-        self.stub = TranslationServiceStub(self.channel)
-
-    def value(self, name: str, query: str = "") -> float:
-        """Returns the sum of a metric's series whose labels hold ``query``."""
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
-            lines = response.read().decode().splitlines()
-        return sum(
-            float(line.split()[-1]) for line in lines if re.match(rf"{name}[{{ ]", line) and query in line
-        )
-
-    def code(self, path: str) -> int:
-        """Returns the status of a page of the HTTP side."""
-        try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as response:
-                return int(response.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-
-    def engines(self) -> list[int]:
-        """Returns the processes that it has started."""
-        files = Path(f"/proc/{self.process.pid}").glob("task/*/children")
-        return sorted(int(child) for file in files for child in file.read_text().split())
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,8 @@ from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
 from dragoman_model.plan import BatchOutput, Plan
 from dragoman_server.engine import Engine
-from tests.integration import test_engine_process as processes
+from tests.integration import processes
 from tests.integration.holdings import held
-from tests.integration.processes import started
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
 from tests.models import make_tiny_model
 from tests.server.scripted_calls import pairs, status_of
@@ -212,7 +211,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def impatient(model_directory: Path) -> Iterator[processes.Server]:
-    with started(model_directory, "--engine", "process", "--hang-seconds", "2") as (process, said):
+    with processes.started(model_directory, "--engine", "process", "--hang-seconds", "2") as (process, said):
         yield processes.Server(process, said)
 
 
