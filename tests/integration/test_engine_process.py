@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +221,32 @@ def test_a_start_that_fails_after_the_fork_ends_with_its_reason(model: Path):
     ended = subprocess.run([*COMMAND, *both], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert f"http: can't listen on {address}" in ended.stderr
+
+
+STOPPED = """
+import os, sys
+from dragoman_server import app, command
+
+class Stopped(app.App):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        print(self._catalogue.models[0].engine._process.pid, flush=True)
+        os.kill(os.getpid(), number)
+
+number = int(sys.argv.pop(1))
+app.App = Stopped
+command.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+def test_a_server_that_is_stopped_before_it_serves_leaves_no_engine_behind(
+    model: Path, number: signal.Signals, code: int
+):
+    start = [sys.executable, "-c", STOPPED, str(int(number)), "--engine", "process", "--model", str(model)]
+    ended = subprocess.run(start, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, timeout=30)
+    assert ended.returncode == code
+    until(lambda: not Path(f"/proc/{int(ended.stdout)}").exists())
 
 
 def test_each_of_several_engines_ends_by_itself_and_fails_alone(model: Path, tmp_path: Path):
