@@ -31,11 +31,11 @@ class KeyValueCache:
 
     With a window a row uses no more columns than that: it goes round, and each new one takes the place of the oldest.
 
+    Beside int8 they are rounded to half precision: the kernels keep them so, and what else computes is to give the same.
+
     Attributes:
         lengths: Columns that each row has written, known without asking the device.
         window: Columns that a row uses at most; None is no limit.
-
-    Beside int8 they are rounded to half precision: the kernels keep them so, and what else computes is to give the same.
     """
 
     def __init__(
