@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -225,6 +226,8 @@ async def _serve(app: App) -> None:
     try:
         print(app.describe(), flush=True)
     except OSError as error:
+        # What could not be written is still in the stream, and at its end Python would try once more and exit with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         await app.stop()
         raise StartError(f"can't write to standard output: {error.strerror or error}") from error
     log_event(logger, logging.INFO, app.describe())

@@ -132,7 +132,8 @@ def test_standard_output_that_takes_nothing_is_one_line_and_exit_1(model: Path):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*COMMAND, "--model", str(model), "--listen", "127.0.0.1:0", "--http", ""],
-            env=ENVIRONMENT,
+            # Which would leave nothing to be written at the end.
+            env={name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
