@@ -73,6 +73,11 @@ def test_copied_sentence_is_told_of_with_its_places():
     assert target[slice(*warning.target)] == "The cat is sleeping on"
 
 
+def test_copy_of_two_words_is_the_shortest_that_is_told_of():
+    (warning,) = sentence_warnings("good morning", "good morning")
+    assert (warning.kind, warning.value) == (COPY, 1.0)
+
+
 def test_copy_in_capitals_is_told_of():
     (warning,) = sentence_warnings("GOOD MORNING, EVERYBODY", "Good morning, everybody")
     assert (warning.kind, warning.value) == (COPY, 1.0)
