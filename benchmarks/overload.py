@@ -59,14 +59,18 @@ async def overload(
         watching = asyncio.create_task(watch())
         before = await caller.arrivals(HALF * best, calm_seconds)
         after = Load(0.0)
-        cpu = server.cpu_seconds()
+        cpu = 0.0
+
+        def begin() -> None:
+            nonlocal cpu
+            cpu = server.cpu_seconds()
 
         async def calm_down(load: Load) -> None:
             nonlocal after, cpu
             cpu = (server.cpu_seconds() - cpu) / (load.stopped - load.started)
             after = await caller.arrivals(HALF * best, calm_seconds)
 
-        during = await caller.flood(server.address, OVERLOAD * best, seconds, calm_down)
+        during = await caller.flood(server.address, OVERLOAD * best, seconds, begin, calm_down)
         watching.cancel()
     return before, during, after, memory, cpu
 
@@ -128,7 +132,7 @@ def main(
     print(
         f"{name}; {threads} thread(s), {server.precision}, queue of {queue_seconds:g} s; best rate {best.goodput:.1f} calls/s with {callers} "
         f"callers, {texts_per_call} sentences each, offered {during.rate:.0f}/s ({during.rate / best.goodput:.1f} x) for "
-        f"{seconds:g} s; the server took {cpu:.2f} CPUs, the load {during.client_cpu:.2f}; "
+        f"{seconds:g} s; the server took {cpu:.2f} CPUs, the load {during.client_cpu:.2f} and was {1000 * during.lateness:.0f} ms late (p99); "
         f"{', '.join(f'{count} {code}' for code, count in during.codes().items())}"
     )
     if during.rate < MIN_OFFERED * OVERLOAD * best.goodput:

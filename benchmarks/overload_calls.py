@@ -14,6 +14,7 @@ from math import inf
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 from open_loop import poisson_arrivals
+from reporting import percentile
 from sentences import SENTENCES
 from wire_load import Answer, WireConnection
 
@@ -26,21 +27,22 @@ CODES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
 @dataclass(frozen=True)
 class Ended:
-    """A call: when it was sent and when it ended, on this process's clock, and how.
+    """A call: when it was due and when it ended, on this process's clock, and how.
 
     Attributes:
+        due: When it was to be sent, or was, where that depended on those before it.
         trailers: As they came; of calls that went through a bare connection alone.
     """
 
-    sent: float
+    due: float
     ended: float
     code: str
     trailers: tuple[tuple[str, str], ...] | None = None
 
     @property
     def seconds(self) -> float:
-        """From the one to the other."""
-        return self.ended - self.sent
+        """From the one to the other, so that what keeps the load from sending counts, too."""
+        return self.ended - self.due
 
 
 @dataclass
@@ -52,12 +54,14 @@ class Load:
         stopped: When the last call was to be sent.
         calls: How each of them ended.
         client_cpu: CPUs that this process took meanwhile.
+        lateness: Seconds after it was due within which 99 of 100 calls were sent; of `Caller.flood` alone.
     """
 
     started: float
     stopped: float = 0.0
     calls: list[Ended] = field(default_factory=list)
     client_cpu: float = 0.0
+    lateness: float = 0.0
 
     def codes(self) -> dict[str, int]:
         """Returns how many calls ended with each status, the most first."""
@@ -88,15 +92,15 @@ class Caller:
         texts = [self._rng.choices(SENTENCES, k=texts_per_call) for _ in range(200)]
         self._requests = [TranslateTextRequest(texts=some).SerializeToString() for some in texts]
 
-    async def send(self) -> Ended:
-        """Sends one request, waits for its end and returns it."""
-        sent = time.monotonic()
+    async def send(self, due: float | None = None) -> Ended:
+        """Sends one request, due now unless it was before, waits for its end and returns it."""
+        due = time.monotonic() if due is None else due
         call = self._call(self._rng.choice(self._requests))
         try:
             await call
         except grpc.aio.AioRpcError as error:
-            return Ended(sent, time.monotonic(), error.code().name)
-        return Ended(sent, time.monotonic(), "OK")
+            return Ended(due, time.monotonic(), error.code().name)
+        return Ended(due, time.monotonic(), "OK")
 
     async def callers(self, count: int, seconds: float) -> Load:
         """Lets so many callers each send its next sentence when the last is done."""
@@ -114,15 +118,21 @@ class Caller:
         """Sends requests at random moments, so many a second, and waits for all of their ends."""
         load = Load(time.monotonic())
         tasks = []
-        for due in self._dues(load.started, rate, seconds):
+        for arrival in self._arrivals(rate, seconds):
+            due = load.started + arrival
             await asyncio.sleep(due - time.monotonic())
-            tasks.append(asyncio.create_task(self.send()))
+            tasks.append(asyncio.create_task(self.send(due)))
         load.stopped = time.monotonic()
         load.calls = await asyncio.gather(*tasks)
         return load
 
     async def flood(
-        self, address: str, rate: float, seconds: float, then: Callable[[Load], Awaitable[None]]
+        self,
+        address: str,
+        rate: float,
+        seconds: float,
+        first: Callable[[], None],
+        then: Callable[[Load], Awaitable[None]],
     ) -> Load:
         """Does the same through a bare connection, so that as little as can be of the machine is spent on this side.
 
@@ -130,37 +140,47 @@ class Caller:
             address: Of the server.
             rate: Requests a second.
             seconds: How long.
+            first: Called when all is made that is to be sent, in another thread.
             then: Begins when the last has been sent, with the load as far as it is known.
         """
         connection = WireConnection(address, METHOD)
-        load = Load(time.monotonic() + 0.2 + seconds / 100)  # until all is made that is to be sent
-        dues = self._dues(load.started, rate, seconds)
-        requests = [self._rng.choice(self._requests) for _ in dues]
+        arrivals = self._arrivals(rate, seconds)
+        requests = [self._rng.choice(self._requests) for _ in arrivals]
+        load = Load(0.0)
         event_loop = asyncio.get_running_loop()
         all_sent: asyncio.Future[None] = event_loop.create_future()
-        cpu = time.process_time()
+        cpu = 0.0
+
+        def note_start(now: float) -> None:
+            nonlocal cpu
+            load.started, cpu = now, time.process_time()
+            first()
 
         def note_all_sent(now: float) -> None:
             load.stopped = now
             load.client_cpu = (time.process_time() - cpu) / (now - load.started)
             event_loop.call_soon_threadsafe(all_sent.set_result, None)
 
-        flooding = asyncio.create_task(asyncio.to_thread(connection.load, requests, dues, then=note_all_sent))
+        flooding = asyncio.create_task(
+            asyncio.to_thread(connection.load, requests, arrivals, first=note_start, then=note_all_sent)
+        )
         await all_sent
         await then(load)
         await flooding
-        load.calls = list(map(ended, connection.answers()))
+        answers = connection.answers()
+        load.calls = list(map(ended, answers))
+        load.lateness = percentile([answer.sent - answer.due for answer in answers], 0.99)
         return load
 
-    def _dues(self, start: float, rate: float, seconds: float) -> list[float]:
-        return [start + due for due in poisson_arrivals(rate, seconds, self._rng.getrandbits(32))]
+    def _arrivals(self, rate: float, seconds: float) -> list[float]:
+        return poisson_arrivals(rate, seconds, self._rng.getrandbits(32))
 
 
 def ended(answer: Answer) -> Ended:
     """Returns how a call ended that went through a bare connection."""
     trailers = dict(answer.trailers or ())
     code = CODES.get(trailers.get("grpc-status", ""), "NO_ANSWER" if answer.ended == inf else "RESET")
-    return Ended(answer.sent, answer.ended, code, answer.trailers)
+    return Ended(answer.due, answer.ended, code, answer.trailers)
 
 
 def says_when(call: Ended) -> bool:

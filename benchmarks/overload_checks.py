@@ -24,7 +24,7 @@ def recovery_seconds(before: Load, after: Load) -> float:
     """Returns how long after the overload a call was still refused, or took twice as long as nearly all did before it."""
     normal = 2 * p99(before.seconds_of("OK"))
     troubled = [
-        call.sent - after.started for call in after.calls if call.code != "OK" or call.seconds > normal
+        call.due - after.started for call in after.calls if call.code != "OK" or call.seconds > normal
     ]
     # One call in a hundred is slow at any time; what comes in a row is trouble.
     troubled = troubled[: -max(1, len(after.calls) // 100)]

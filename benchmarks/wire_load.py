@@ -5,8 +5,8 @@ their cores that is the load's own doing. Here calls are written as bytes that w
 with the time, and hpack and hyperframe take it apart afterwards. In between only those frames are looked at which have to be answered.
 
     connection = WireConnection("127.0.0.1:50051", "/dragoman.v1.TranslationService/TranslateText")
-    connection.load(requests, dues)      # blocks until all have ended
-    answers = connection.answers()       # takes as long again as the load had to do
+    connection.load(requests, arrivals)      # blocks until all have ended
+    answers = connection.answers()           # takes as long again as the load had to do
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpack import Decoder, Encoder, NeverIndexedHeaderTuple
 from hyperframe.frame import (
@@ -48,12 +48,13 @@ Header = tuple[str, str]
 
 @dataclass(frozen=True)
 class Answer:
-    """A call: when it was sent and when its end came, on the monotonic clock, and the headers that ended it.
+    """A call: when it was due, when it was sent and when its end came, on the monotonic clock, and the headers that ended it.
 
     Attributes:
         trailers: None where the stream was reset, or nothing came in time.
     """
 
+    due: float
     sent: float
     ended: float
     trailers: tuple[Header, ...] | None
@@ -85,27 +86,34 @@ class WireConnection:
         self._received = bytearray()
         self._scanned = 0  # bytes of what was received that have been looked at
         self._times: list[tuple[int, float]] = []  # how much had been received when
+        self._dues: list[float] = []
         self._sent: list[float] = []
         self._num_ended = 0
 
     def load(
         self,
         requests: Sequence[bytes],
-        dues: Sequence[float],
+        arrivals: Sequence[float],
         *,
         patience: float = 60.0,
+        first: Callable[[float], None] = lambda _: None,
         then: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Sends each request when it is due and takes what comes back; the connection is then closed.
 
         Args:
             requests: Messages, serialised.
-            dues: When, on the monotonic clock, rising.
+            arrivals: When each is due, in seconds from the start, rising.
             patience: Seconds to wait for the last answers.
+            first: Called with the time when all is made that is to be sent, which is the start.
             then: Called with the time when the last has been sent.
         """
         calls = [self._call(2 * index + 1, request) for index, request in enumerate(requests)]
         sizes = [_PREFIX.size + len(request) for request in requests]  # what counts towards the window
+        # Not sooner: while they are made, which takes a second for a hundred thousand, the first would pile up and come at once.
+        start = time.monotonic()
+        first(start)
+        self._dues = dues = [start + arrival for arrival in arrivals]
         sent = self._sent
         end = None
         while self._num_ended < len(calls) and (end is None or time.monotonic() < end):
@@ -125,7 +133,9 @@ class WireConnection:
 
     def answers(self) -> list[Answer]:
         """Returns what became of each call, in order."""
-        answers = [Answer(sent, float("inf"), None) for sent in self._sent]
+        answers = [
+            Answer(due, sent, float("inf"), None) for due, sent in zip(self._dues, self._sent, strict=False)
+        ]
         decoder, times = Decoder(), iter(self._times)
         num_received, now = 0, 0.0
         start = 0
@@ -143,7 +153,7 @@ class WireConnection:
                         continue
                 index = frame.stream_id // 2
                 if answers[index].ended == float("inf"):
-                    answers[index] = Answer(self._sent[index], now, trailers)
+                    answers[index] = replace(answers[index], ended=now, trailers=trailers)
         return answers
 
     def _call(self, stream: int, request: bytes) -> bytes:

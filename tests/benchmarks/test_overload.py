@@ -39,5 +39,5 @@ def test_a_server_has_recovered_with_the_last_call_but_one_in_a_hundred_that_is_
     assert recovery_seconds(before, load(*usual)) == 0
     troubled = list(usual)
     for index, code in ((30, "RESOURCE_EXHAUSTED"), (50, "OK"), (120, "OK"), (199, "OK")):
-        troubled[index] = Ended(usual[index].sent, usual[index].sent + 0.3, code)
+        troubled[index] = Ended(usual[index].due, usual[index].due + 0.3, code)
     assert recovery_seconds(before, load(*troubled)) == pytest.approx(1.5)
