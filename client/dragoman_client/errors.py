@@ -6,7 +6,7 @@
     ├── InvalidRequestError      the request must change before it can work
     ├── NotFoundError            no such model, or none for the language pair
     ├── OverloadedError          the server has no room now; try again later
-    ├── UnavailableError         no server answers, or it is going away
+    ├── UnavailableError         no server answers, or none that can work now
     ├── DeadlineExceededError    the timeout passed first
     └── ServerError              the server failed, or sent what cannot be read
 
@@ -84,7 +84,7 @@ class OverloadedError(DragomanError):
 
 
 class UnavailableError(DragomanError):
-    """No server answers at the address, or one that is shutting down or whose engine hangs."""
+    """No server answers at the address, or one that is shutting down or whose engine hangs or is gone."""
 
 
 class DeadlineExceededError(DragomanError):

@@ -9,11 +9,13 @@ from dragoman_model.checkpoint import LoadedModel
 from dragoman_server.engine import Engine
 from dragoman_server.engine_process import EngineProcess
 from dragoman_server.errors import (
+    EngineGoneError,
     EngineHungError,
     FieldViolation,
     InvalidArgumentError,
     NotFoundError,
     OverloadError,
+    QueueFullError,
 )
 from dragoman_server.heartbeat import EngineState, state_of
 from dragoman_server.languages import fallbacks
@@ -50,8 +52,10 @@ class ServedModel:
         """What computes it."""
         return self.read_kernels()
 
-    def find_hang(self) -> EngineHungError | None:
-        """Returns why no new call is let in while the engine hangs, or None where it doesn't."""
+    def find_outage(self) -> EngineHungError | EngineGoneError | None:
+        """Returns why no new call is let in where the engine hangs or is gone, or None where it runs."""
+        if self.engine.has_failed:
+            return EngineGoneError(self.name)
         # In this order, since to see whether a process lives is a system call.
         if not self.engine.heartbeat.is_missed or state_of(self.engine) is not EngineState.HUNG:
             return None
@@ -83,17 +87,20 @@ class Catalogue:
     def find_refusal(self) -> OverloadError | None:
         """Returns why no model takes a single sentence, or None while one does.
 
-        None, too, where one of several hangs: then the reasons differ, and who asks for one must not hear of another's.
+        None, too, where one of several hangs or is gone: then the reasons differ, and who asks for one must not hear of another's. Of
+        several full queues it is the one that has room first, since nothing was read that says which the caller means.
         """
-        error: OverloadError | None = None
+        full: list[QueueFullError] = []
         for served in self.models:
-            error = served.find_hang()
-            if error is not None:
-                return error if len(self.models) == 1 else None
+            outage = served.find_outage()
+            if outage is not None:
+                return outage if len(self.models) == 1 else None
             error = served.engine.room.find_refusal()
             if error is None:
-                break
-        return error
+                return None
+            full.append(error)
+        # Before its speed is measured a queue is new, and likely soon worked off.
+        return min(full, key=lambda error: error.retry_seconds or 0.0)
 
     def select(self, choice: ModelChoice) -> ServedModel:
         """Returns the model that a caller asks for.

@@ -26,7 +26,7 @@ from dragoman_server.metrics import UNKNOWN_MODEL, Metrics
 from dragoman_server.statuses import ANSWERS, status_message
 
 # Those that are refused when the queue is full. The others wait, have a limit of their own or need no queue; where an engine hangs
-# they are refused when they have been read.
+# or is gone they are refused when they have been read.
 QUEUED_METHODS = ("TranslateText", "StreamTranslateText", "ScoreText")
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 
 from dragoman_model.plan import BatchOutput, Plan
-from dragoman_server.errors import CallError, InternalError, QueueFullError
+from dragoman_server.errors import CallError, EngineGoneError, InternalError, QueueFullError
 from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.request import Call
@@ -102,6 +102,11 @@ class Engine:
         """Whether it takes calls, though it may hang over one; once False it stays so."""
         return self._thread.is_alive() and not self._failed and self._stopped_by is None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it broke, so that no call will be worked on any more; costs nothing."""
+        return self._failed
+
     def start(self) -> None:
         """Starts the thread; called on the event loop that will submit calls."""
         self._event_loop = asyncio.get_running_loop()
@@ -126,13 +131,13 @@ class Engine:
         """Passes while calls are worked on.
 
         Raises:
-            InternalError: None will be any more.
+            EngineGoneError: None will be any more.
             CallError: It was stopped; the error is the one that it was stopped with.
         """
         if self._stopped_by is not None:
             raise self._stopped_by
         if self._failed:
-            raise InternalError
+            raise EngineGoneError(self.name)
 
     async def submit(
         self, call: Call, on_progress: Callable[[SentenceProgress], None] | None = None
@@ -149,6 +154,7 @@ class Engine:
             DeadlineUnreachableError: They would wait for longer than its deadline lets them.
             DeadlineError: Its deadline passed first.
             InternalError: The model failed.
+            EngineGoneError: It did so before, for good.
             CallError: The engine was stopped; the error is the one that it was stopped with.
         """
         future = self._queue(call)

@@ -27,7 +27,7 @@ from dragoman_server.engine_messages import (
     Queued,
     Submitted,
 )
-from dragoman_server.errors import CallError, InternalError
+from dragoman_server.errors import CallError, EngineGoneError, InternalError
 from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import log_event
@@ -119,6 +119,11 @@ class EngineProcess:
         """Whether it takes calls, though it may hang over one; once False it stays so."""
         return not self._failed and self._stopped_by is None and self._process.is_alive()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it broke or its process ended, so that no call will be worked on any more; costs nothing."""
+        return self._failed
+
     def start(self) -> None:
         """Starts to take calls; called on the event loop that will submit them."""
         self._event_loop = asyncio.get_running_loop()
@@ -145,7 +150,7 @@ class EngineProcess:
         if self._stopped_by is not None:
             raise self._stopped_by
         if self._failed:
-            raise InternalError
+            raise EngineGoneError(self.name)
 
     async def submit(self, call: Call, on_progress: _Listener | None = None) -> tuple[Result, ...]:
         """Returns a result for each sentence of the call, as ``Engine.submit`` does; cancelling this cancels the call."""

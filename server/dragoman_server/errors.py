@@ -10,6 +10,7 @@ ServerError
 │   │   ├── QueueFullError
 │   │   ├── DeadlineUnreachableError   the queue is too long for the caller's deadline
 │   │   ├── EngineHungError    the model's engine stands still
+│   │   ├── EngineGoneError    it broke, or its process ended
 │   │   └── DrainingError
 │   ├── DeadlineError          the caller's deadline passed
 │   ├── CancelledError         the caller went away
@@ -137,6 +138,22 @@ class EngineHungError(OverloadError):
         super().__init__(
             f"the engine of {model!r} hangs: it has not begun a step for {silence_seconds:.0f} s; "
             "try another server, or try again later"
+        )
+
+
+class EngineGoneError(OverloadError):
+    """The model's engine broke or its process ended, and no call to it will be worked on until the server is started anew.
+
+    For calls that come after that. Those that were inside end with `InternalError`: one of them may have done it, and would take
+    the next server down, too.
+
+    Args:
+        model: Its name.
+    """
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"the engine of {model!r} is gone; try another server, or this one when it has been started anew"
         )
 
 

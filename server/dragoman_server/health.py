@@ -29,7 +29,7 @@ class Health:
     """One state for the server, under "" and the service's name, and one for each model under the model's name.
 
     An engine can be gone, for good, or hang: it has not begun a step for longer than any honest step takes, nor, without work,
-    looked for some. One that hangs may go on again. New calls are refused meanwhile (`catalogue.ServedModel.find_hang`).
+    looked for some. One that hangs may go on again. New calls are refused (`catalogue.ServedModel.find_outage`).
 
     Args:
         catalogue: The served models.

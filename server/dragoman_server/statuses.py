@@ -16,6 +16,7 @@ from dragoman_server.errors import (
     DeadlineError,
     DeadlineUnreachableError,
     DrainingError,
+    EngineGoneError,
     EngineHungError,
     InternalError,
     InvalidArgumentError,
@@ -66,6 +67,9 @@ ANSWERS: dict[type[CallError], Answer] = {
     ),
     # By then a load balancer has seen that this server is not to be called; so with the next.
     EngineHungError: Answer(grpc.StatusCode.UNAVAILABLE, "ENGINE_HUNG", is_refusal=True, retry_seconds=1.0),
+    # It doesn't come back by itself, and nobody here knows when somebody starts the server anew. Without a time to come back, clients
+    # retry after their own, short, backoff: through a load balancer that is another server, and where there is none they soon know.
+    EngineGoneError: Answer(grpc.StatusCode.UNAVAILABLE, "ENGINE_GONE", is_refusal=True),
     DrainingError: Answer(grpc.StatusCode.UNAVAILABLE, "DRAINING", is_refusal=True, retry_seconds=1.0),
     DeadlineError: Answer(grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
     CancelledError: Answer(grpc.StatusCode.CANCELLED, "CANCELLED"),

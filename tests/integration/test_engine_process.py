@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,14 +176,18 @@ def test_an_engine_that_dies_fails_its_calls_and_turns_the_checks_red(own: Serve
     os.kill(engine, signal.SIGKILL)
     results = [result for response in bulk for result in response.results]
     assert len(results) == 250
-    assert results[-1].error.code == grpc.StatusCode.INTERNAL.value[0]
+    codes = Counter(result.error.code for result in results if result.HasField("error"))
+    assert set(codes) == {grpc.StatusCode.INTERNAL.value[0], grpc.StatusCode.UNAVAILABLE.value[0]}
+    assert codes[grpc.StatusCode.INTERNAL.value[0]] <= 4  # in the row, in both places, and waiting for one
+    assert results[-1].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
     with pytest.raises(grpc.RpcError) as later:
         own.stub.TranslateText(TranslateTextRequest(texts=["a"]), timeout=10)
-    assert later.value.code() is grpc.StatusCode.INTERNAL
+    assert later.value.code() is grpc.StatusCode.UNAVAILABLE
     items = [BatchItem(id="1", text="a")]
     with pytest.raises(grpc.RpcError) as stream:
         list(own.stub.TranslateBatch(iter([TranslateBatchRequest(items=items)]), timeout=10))
-    assert stream.value.code() is grpc.StatusCode.INTERNAL
+    assert stream.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert own.value("dragoman_refused_total", 'reason="ENGINE_GONE"') == 2
     assert own.code("/healthz") == 503
     health = health_pb2_grpc.HealthStub(own.channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -244,7 +249,8 @@ main()
 def test_a_server_that_is_stopped_before_it_serves_leaves_no_engine_behind(
     model: Path, number: signal.Signals
 ):
-    start = [sys.executable, "-c", STOPPED, str(int(number)), "--engine", "process", "--model", str(model)]
+    start = [sys.executable, "-c", STOPPED, str(int(number)), "--engine", "process", "--model", str(model),
+             "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # fmt: skip
     ended = subprocess.run(start, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, timeout=30)
     assert ended.returncode == -number
     until(lambda: not Path(f"/proc/{int(ended.stdout)}").exists())
@@ -256,14 +262,19 @@ def test_each_of_several_engines_ends_by_itself_and_fails_alone(model: Path, tmp
         server = Server(process, said)
         engines = server.engines()
         assert len(engines) == 2
+        health = health_pb2_grpc.HealthStub(server.channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         os.kill(engines[1], signal.SIGKILL)
-        until(lambda: server.code("/healthz") == 503)
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()
+        assert server.code("/healthz") == 503
         request = TranslateTextRequest(texts=SENTENCES)
         codes = []
         for name in (model.name, other.name):
             request.model = name
             codes.append(server.stub.TranslateText.future(request, timeout=10).code())
-        assert sorted(codes, key=str) == [grpc.StatusCode.INTERNAL, grpc.StatusCode.OK]
+        assert sorted(codes, key=str) == [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE]
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
 
@@ -277,7 +288,7 @@ def test_scrapes_of_an_engine_that_hangs_have_its_last_figures(own: Server):
     until(lambda: own.value("dragoman_row_slots") == 1)
 
 
-def test_calls_that_fill_the_queue_fail_when_the_engine_dies_and_so_do_later_ones(own: Server):
+def test_calls_that_fill_the_queue_fail_when_the_engine_dies_and_later_ones_are_refused(own: Server):
     (engine,) = own.engines()
     request = TranslateTextRequest(texts=SENTENCES[:1], options=LONG)
     os.kill(engine, signal.SIGSTOP)
@@ -286,4 +297,4 @@ def test_calls_that_fill_the_queue_fail_when_the_engine_dies_and_so_do_later_one
     os.kill(engine, signal.SIGKILL)
     codes = [call.code() for call in calls]
     assert sorted(codes, key=str) == [grpc.StatusCode.INTERNAL] * 2 + [grpc.StatusCode.RESOURCE_EXHAUSTED]
-    assert own.stub.TranslateText.future(request, timeout=10).code() is grpc.StatusCode.INTERNAL
+    assert own.stub.TranslateText.future(request, timeout=10).code() is grpc.StatusCode.UNAVAILABLE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from typing import Any
 
 import grpc
@@ -14,6 +15,8 @@ from dragoman.v1 import BatchItem, TranslateBatchRequest, TranslateTextRequest, 
 from dragoman_model import beams
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import LoadedModel
+from dragoman_model.plan import BatchOutput, Plan
+from dragoman_server.errors import EngineGoneError
 from tests.integration.holdings import engine_of, held, until_nothing_is_held
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until
 
@@ -124,9 +127,36 @@ async def test_a_stream_ends_with_the_engine_when_more_of_it_comes_and_so_does_a
     assert (await running.read()).results[0].error.code == grpc.StatusCode.INTERNAL.value[0]
     await until(lambda: not server.app.health.is_alive)
     await running.write(message(2))
-    assert (await refusal(running.read())).code() is grpc.StatusCode.INTERNAL
+    assert (await refusal(running.read())).code() is grpc.StatusCode.UNAVAILABLE
     new = server.stub.TranslateBatch(iter([message(3)]))
-    assert (await refusal(new.read())).code() is grpc.StatusCode.INTERNAL
+    assert (await refusal(new.read())).code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_stream_that_ends_with_the_engine_leaves_no_text_that_was_inside_without_an_answer(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+):
+    engine, goes_on, is_gone = engine_of(server), threading.Event(), asyncio.Event()
+    run = engine._batch.run
+
+    def wait_and_run(plan: Plan) -> BatchOutput:
+        assert goes_on.wait(30)
+        return run(plan)
+
+    def refuse() -> None:
+        is_gone.set()
+        raise EngineGoneError("en-de")
+
+    monkeypatch.setattr(engine._batch, "run", wait_and_run)
+    stream = server.stub.TranslateBatch()
+    await stream.write(TranslateBatchRequest(items=[BatchItem(id="inside", text="He sings!")]))
+    await until(lambda: held(server)["rows"] == 1)
+    # That it broke may be seen before its calls have ended.
+    monkeypatch.setattr(engine, "check_running", refuse)
+    await stream.write(TranslateBatchRequest(items=[BatchItem(id="later", text="He sings!")]))
+    await asyncio.wait_for(is_gone.wait(), 10)
+    goes_on.set()
+    assert [result.id for result in (await stream.read()).results] == ["inside"]
+    assert (await refusal(stream.read())).code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_deadline_that_the_queue_leaves_no_time_for_is_refused(model: LoadedModel):

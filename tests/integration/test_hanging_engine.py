@@ -1,4 +1,4 @@
-"""An engine that stands still, in a thread and in a process: the checks turn red and new calls are refused, until it goes on."""
+"""An engine that stands still, in a thread and in a process, or is gone: the checks turn red and new calls are refused."""
 
 from __future__ import annotations
 
@@ -122,6 +122,67 @@ async def test_calls_that_come_while_an_engine_hangs_are_refused_at_once_and_tho
         for call in calls(server).values():
             await call()
         watch.cancel()
+
+
+async def test_calls_that_come_when_an_engine_is_gone_are_refused_at_once(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+):
+    break_engines(monkeypatch)
+    inside = await refusal(server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES)))
+    assert inside.code() is grpc.StatusCode.INTERNAL  # it may have been what broke it
+    await until(lambda: state_of_engine(server) == "gone")
+
+    for name, call in calls(server).items():
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call()
+        status, details = status_of(caught.value)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, name
+        assert details["ErrorInfo"].reason == "ENGINE_GONE"
+        assert status.message.startswith("the engine of 'en-de' is gone; try another server")
+        assert "RetryInfo" not in details
+        assert "grpc-retry-pushback-ms" not in pairs(caught.value.trailing_metadata())
+        labels = {"method": name, "model": "en-de", "code": "UNAVAILABLE"}
+        assert server.value("dragoman_requests_total", **labels) == 1
+    assert server.value("dragoman_refused_total", reason="ENGINE_GONE") == 5
+    unread = server.channel.unary_unary("/dragoman.v1.TranslationService/ScoreText")
+    assert (await refusal(unread(b"no message at all"))).code() is grpc.StatusCode.UNAVAILABLE
+    assert (await server.stub.ListModels(ListModelsRequest())).models
+
+
+async def test_a_model_whose_engine_is_gone_keeps_nobody_from_another(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+):
+    async with serving(model, dataclasses.replace(model, name="second"), max_queue_size=1) as server:
+        gone, other = server.app._catalogue.models
+        with monkeypatch.context() as broken:
+            break_engines(broken)
+            await refusal(server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES[:1])))
+            await until(lambda: not gone.engine.is_alive)
+        for name, code in (("en-de", grpc.StatusCode.UNAVAILABLE), ("second", grpc.StatusCode.OK)):
+            request = TranslateTextRequest(texts=SENTENCES[:1], model=name)
+            call = server.stub.TranslateText(request)
+            assert await call.code() is code
+        with other.engine.room.hold(1):
+            said = {
+                name: (
+                    await refusal(
+                        server.stub.TranslateText(TranslateTextRequest(texts=SENTENCES[:1], model=name))
+                    )
+                ).details()
+                for name in ("en-de", "second")
+            }
+        assert "is gone" in said["en-de"]
+        assert "queue is full" in said["second"]
+
+
+def break_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the next step of any engine end its loop."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(RunningBatch, "run", broken)
+    monkeypatch.setattr(RunningBatch, "clear", broken)
 
 
 def state_of_engine(server: RunningServer) -> str:

@@ -9,7 +9,13 @@ import threading
 import pytest
 
 from dragoman_server.engine import MAX_FAILED_STEPS
-from dragoman_server.errors import DeadlineError, DrainingError, InternalError, QueueFullError
+from dragoman_server.errors import (
+    DeadlineError,
+    DrainingError,
+    EngineGoneError,
+    InternalError,
+    QueueFullError,
+)
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Call
 from tests.integration.servers import until
@@ -228,5 +234,5 @@ async def test_a_broken_loop_fails_every_call_and_says_so(start: Start, batch: F
         await engine.submit(call(3))
     await asyncio.wait_for(failed.wait(), 10)
     assert not engine.is_alive
-    with pytest.raises(InternalError):
+    with pytest.raises(EngineGoneError):
         await engine.submit(call(3))

@@ -13,7 +13,7 @@ import pytest
 
 from dragoman_server import engine_process
 from dragoman_server.engine_process import EngineProcess
-from dragoman_server.errors import InternalError
+from dragoman_server.errors import EngineGoneError, InternalError
 from dragoman_server.heartbeat import Heartbeat
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Call, Decode
@@ -59,10 +59,14 @@ def process_of(engine: EngineProcess) -> SlowProcess:
     return engine._process
 
 
+def new_call() -> Call:
+    return Call(work=(Decode(source_ids=(5, EOS), max_length=4),), arrived=0.0)
+
+
 async def lose(engine: EngineProcess) -> None:
     """Lets the process close its connection, and returns when the engine's call has failed."""
     engine.start()
-    call = Call(work=(Decode(source_ids=(5, EOS), max_length=4),), arrived=0.0)
+    call = new_call()
     waiting = asyncio.create_task(engine.submit(call))
     await until(lambda: call.id in engine._pending)
     process_of(engine).connection.close()
@@ -82,6 +86,10 @@ async def test_calls_end_at_once_however_long_the_process_is_in_ending(
     await lose(engine)
     assert process_of(engine).is_alive()
     assert not engine.is_alive
+    with pytest.raises(EngineGoneError, match="the engine of 'm' is gone"):
+        await engine.submit(new_call())
+    with pytest.raises(EngineGoneError):
+        await engine.submit_bulk(new_call())
     assert exit_codes(caplog) == []
     process_of(engine).end(3)
     await until(lambda: exit_codes(caplog) == [3])

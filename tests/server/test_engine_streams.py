@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dragoman_server.errors import DrainingError, InternalError
+from dragoman_server.errors import DrainingError, EngineGoneError, InternalError
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Call
 from dragoman_server.sentences import SentenceProgress
@@ -138,6 +138,8 @@ async def test_who_waits_for_room_learns_that_there_is_none_to_come(
     batch.gate.release(100_000)
     if stops:
         engine.stop(DrainingError())
-    for future in (waiting, *results):
+    for future in results:
         with pytest.raises(DrainingError if stops else InternalError):
             await future
+    with pytest.raises(DrainingError if stops else EngineGoneError):
+        await waiting

@@ -63,6 +63,7 @@ def _arguments(kind: type[errors.CallError]) -> tuple[str | float, ...]:
         errors.QueueFullError: ("the queue is full",),
         errors.DeadlineUnreachableError: (2.5, 0.5),
         errors.EngineHungError: ("en-de", 61.0),
+        errors.EngineGoneError: ("en-de",),
     }
     return arguments.get(kind, ())
 

@@ -15,7 +15,7 @@ from dragoman.v1 import BatchItem, BatchResult, TranslateBatchRequest, Translate
 from dragoman_model.plan import FinishedSentence
 from dragoman_model.translation import PreparedText
 from dragoman_server.catalogue import ServedModel
-from dragoman_server.errors import CallError, DeadlineError, DrainingError, InternalError
+from dragoman_server.errors import CallError, DeadlineError, DrainingError, EngineGoneError, InternalError
 from dragoman_server.logs import current_call, describe_exception, log_event
 from dragoman_server.request import BulkRequest, new_id
 from dragoman_server.rpcs.attention_sample import AttentionSample
@@ -66,7 +66,6 @@ async def translate_batch(
     asked = validate_translate_batch(first, backend.limits)
     served = backend.select(asked.model)
     check_lengths(served, asked.options)
-    served.engine.check_running()
     with streams[served.name]:
         bulk = _BulkStream(backend, served, samples[served.name], asked, context)
         working = asyncio.create_task(bulk.work(first, requests))
@@ -102,7 +101,7 @@ class _BulkStream:
         self._ready: asyncio.Queue[BatchResult | Exception | None] = asyncio.Queue()
 
     async def work(self, first: TranslateBatchRequest, others: AsyncIterator[TranslateBatchRequest]) -> None:
-        """Reads until the caller has sent all, or the server shuts down, and waits for what it has read."""
+        """Reads until the caller has sent all, the server shuts down or the engine is gone, and waits for what it has read."""
         reading = self._read(first, others)
         del first
         error: Exception | None = None
@@ -110,7 +109,8 @@ class _BulkStream:
             await _unless_draining(self._backend, reading)
         except Exception as raised:
             error = raised
-        if self._running and (error is None or isinstance(error, DrainingError)):
+        # With a gone engine, too: a text without an answer is sent again, and one of these may be what broke it.
+        if self._running and (error is None or isinstance(error, DrainingError | EngineGoneError)):
             await asyncio.wait(self._running)
         self._ready.put_nowait(error)
 

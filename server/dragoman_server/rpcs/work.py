@@ -61,12 +61,13 @@ class Backend:
         Raises:
             NotFoundError: There is none.
             EngineHungError: Its engine stands still. A call that was let in before waits for it.
+            EngineGoneError: Its engine is gone, and the calls that were let in before have failed.
         """
         served = self.catalogue.select(choice)
         current_call.get().model = served.name
-        hang = served.find_hang()
-        if hang is not None:
-            raise hang
+        outage = served.find_outage()
+        if outage is not None:
+            raise outage
         return served
 
 
