@@ -23,11 +23,11 @@ from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import BatchOutput, Plan
 from dragoman_model.translator import Translator
 from dragoman_server.logs import CallRecord, current_call
-from dragoman_server.rpcs.translate_batch import MAX_ITEMS
 from tests.integration.holdings import held
 from tests.integration.servers import SENTENCES, RunningServer, refusal, serving, until, violations
 
 MODEL = {"model": "en-de"}
+MAX_ITEMS = 256  # of a stream in the engine, as the documentation promises
 
 
 def message(texts: Iterable[str] = (), start: int = 0, **fields: Any) -> TranslateBatchRequest:

@@ -11,12 +11,11 @@ from dragoman_server.limits import SchedulerLimits
 from dragoman_server.request import Attend, Call
 from dragoman_server.room import QueueState, Room, check_room
 from dragoman_server.sentences import Lane
-from dragoman_server.speed import MIN_MEASURED_STEPS
 from dragoman_server.statuses import retry_milliseconds, status_message
 from tests.server.scheduler_stage import Stage, decode, wide
 
 
-def measured(num_steps: int = MIN_MEASURED_STEPS, **limits: float) -> Stage:
+def measured(num_steps: int = 50, **limits: float) -> Stage:
     """Returns a stage that has run so many steps: sentences of 10 steps, each of 1 ms and a little encoding."""
     stage = Stage(**limits)
     for _ in range(num_steps // 10):
@@ -51,7 +50,7 @@ def test_a_deadline_that_the_queue_leaves_no_time_for_is_refused_at_once():
 
 
 def test_no_deadline_is_refused_before_enough_steps_were_measured():
-    stage = measured(MIN_MEASURED_STEPS - 10, max_batch_size=4)
+    stage = measured(40, max_batch_size=4)
     fill(stage, 44)
     stage.add(10, deadline=stage.clock.now + 0.001)
     assert stage.value("waiting_requests") == 41
@@ -257,7 +256,7 @@ def test_a_door_that_was_shut_opens_when_an_eighth_of_the_time_is_free():
 
 def test_steps_that_a_search_takes_beyond_its_translation_count():
     stage = Stage(max_batch_size=1)
-    for _ in range(MIN_MEASURED_STEPS // 10):
+    for _ in range(5):
         stage.add(10)
         for _ in range(9):
             stage.step()
@@ -288,7 +287,7 @@ def test_without_measurements_half_a_second_has_to_do():
 
 def test_however_long_the_queue_a_refused_caller_looks_again():
     stage = measured(max_batch_size=1, max_queue_size=1000)
-    for _ in range(MIN_MEASURED_STEPS):
+    for _ in range(50):
         stage.scheduler._speed.observe_sentence(1000)
     fill(stage, 1001)
     with pytest.raises(QueueFullError) as caught:
