@@ -20,13 +20,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from dragoman_model.commands.shared import device_options, json_option, option, print_json, use_threads
 from dragoman_model.config import ModelConfig
 from dragoman_model.devices import resolve_device
+from dragoman_model.interrupts import EXIT_INTERRUPTED
 from dragoman_model.training.corpus import Corpus
 from dragoman_model.training.evaluate import DevScores
 from dragoman_model.training.recipe import RECIPE_FILE, load_recipe
 from dragoman_model.training.run import train
 from dragoman_model.training.trainer import StepReport
-
-EXIT_INTERRUPTED = 130
 
 
 class _Minutes(click.FloatRange):

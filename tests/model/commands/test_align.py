@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman_model.__main__ import run
 from dragoman_model.checkpoint import WEIGHTS_FILE, check_files, load_model
+from dragoman_model.command import run
 from dragoman_model.commands import align, align_eval
 from dragoman_model.training.corpus import Corpus, Pair
 from dragoman_model.training.hand_aligned import HandAligned

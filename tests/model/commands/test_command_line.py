@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from dragoman_model.__main__ import dragoman_model, run
+from dragoman_model.command import dragoman_model, run
 from tests.models import make_tiny_model
 
 
@@ -209,3 +209,35 @@ def test_a_full_disk_is_one_line_and_exit_1(model: Path, buffering: dict[str, st
         )
     assert (result.returncode, result.stderr.count(b"\n")) == (1, 1)
     assert b"No space left" in result.stderr
+
+
+# Interrupts itself while it imports MODULE, from where errors are swallowed.
+INTERRUPTED_WHILE_IMPORTING = """
+import os, signal, sys
+_, MODULE, *sys.argv[1:] = sys.argv
+class Swallowing:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except BaseException:
+                pass
+sys.meta_path.insert(0, Swallowing())
+from dragoman_model.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "dragoman_model.commands.info"])
+def test_an_interrupt_while_it_imports_ends_it_without_a_word(module: str, model: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING, module, "info", str(model)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_an_interrupt_that_is_ignored_stays_so_while_it_imports(model: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING, "click", "info", str(model)]
+    ignoring = ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]  # as nohup and a shell's & do
+    result = subprocess.run(ignoring, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert model.name in result.stdout

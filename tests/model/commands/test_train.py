@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dragoman_model.__main__ import run
 from dragoman_model.checkpoint import WEIGHTS_FILE, load_model
+from dragoman_model.command import run
 from dragoman_model.commands.train import TrainingDisplay
 from dragoman_model.training.download import CACHE_VARIABLE, MIRROR_VARIABLE
 from dragoman_model.training.state import average_checkpoints
