@@ -131,6 +131,7 @@ class Bulk:
                 else read_translation(result.translation, response.model, response.model_digest),
                 error,
                 request_id,
+                response.precision,
             )
         if given_back is not None:
             raise given_back

@@ -145,6 +145,9 @@ class Journal:
             raise JournalError(
                 f"the server translates in {precision}, but what is there is in {precision_before}; serve that, or {_ANEW}"
             )
+        if precision and not precision_before:  # from here on it is known
+            self.model = (name, digest, precision)
+            self._write_model()
 
     def _write_model(self) -> None:
         assert self.model

@@ -178,6 +178,7 @@ class BatchResult:
         error: Why there is none; the other texts are translated all the same.
         request_id: Of the call that answered, to be looked for in the server's log; another one after a connection was lost. None
             where the text wasn't sent.
+        precision: That the model was served in when it answered; empty where the server doesn't say.
     """
 
     index: int
@@ -185,6 +186,7 @@ class BatchResult:
     translation: Translation | None = None
     error: DragomanError | None = None
     request_id: str | None = None
+    precision: str = ""
 
     def unwrap(self) -> Translation:
         """Returns the translation.

@@ -38,11 +38,9 @@ class Script:
         batch: Replaces TranslateBatch's answer to one message; what it raises ends the call.
         batch_failures: Of the next calls to TranslateBatch: after so many messages, fail with the status.
         item_failures: Status of a text of TranslateBatch.
-        model_failures: Statuses for the next calls to ListModels.
         digest: Of the model that TranslateBatch translates with.
         max_text_count: A call with more texts is refused.
-        precision: That the model is listed with.
-        models_listed: Set when ListModels has been answered.
+        precision: That the model is listed with, and TranslateBatch translates in.
         stream_ended: Set when a StreamTranslateText or TranslateBatch call is over, however it ended.
     """
 
@@ -57,11 +55,9 @@ class Script:
     batch: Callable[[v1.TranslateBatchRequest], Iterator[v1.TranslateBatchResponse]] | None = None
     batch_failures: list[tuple[int, Failure]] = field(default_factory=list)
     item_failures: dict[str, status_pb2.Status] = field(default_factory=dict)
-    model_failures: list[Failure] = field(default_factory=list)
     max_text_count: int = 256
     precision: str = "float32"
     digest: str = DIGEST
-    models_listed: threading.Event = field(default_factory=threading.Event)
     stream_ended: threading.Event = field(default_factory=threading.Event)
     stream_requests: list[v1.StreamTranslateTextRequest] = field(default_factory=list)
     batch_calls: list[list[v1.TranslateBatchRequest]] = field(default_factory=list)
@@ -148,7 +144,9 @@ class ScriptedService(v1.TranslationServiceServicer):
         self, request: v1.TranslateBatchRequest, first: v1.TranslateBatchRequest
     ) -> v1.TranslateBatchResponse:
         """Answers a message, its last text first."""
-        response = v1.TranslateBatchResponse(model="en-de", model_digest=self.script.digest)
+        response = v1.TranslateBatchResponse(
+            model="en-de", model_digest=self.script.digest, precision=self.script.precision
+        )
         for item in reversed(request.items):
             if error := self.script.item_failures.get(item.text):
                 response.results.add(id=item.id, error=error)
@@ -248,9 +246,6 @@ class ScriptedService(v1.TranslationServiceServicer):
                 yield response
 
     def ListModels(self, request: v1.ListModelsRequest, context: Any) -> v1.ListModelsResponse:
-        if self.script.model_failures:
-            abort(context, self.script.model_failures.pop(0))
-        context.add_callback(self.script.models_listed.set)
         return v1.ListModelsResponse(
             models=[
                 v1.Model(

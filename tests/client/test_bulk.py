@@ -33,6 +33,7 @@ def test_results_come_in_the_order_of_the_texts_with_all_there_is_of_each(run: R
     assert [(result.index, result.source) for result in results] == list(enumerate(texts))
     first = results[0].unwrap()
     assert (first.score, first.model, first.model_digest) == (-1.5, "en-de", DIGEST)
+    assert {result.precision for result in results} == {"float32"}
 
 
 def test_results_may_come_as_they_finish(run: Run) -> None:

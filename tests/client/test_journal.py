@@ -121,6 +121,16 @@ def test_another_precision_of_the_model_is_refused(path: Path, precision: str, i
         later.check_model("en-de", "ab", precision)
 
 
+def test_a_precision_that_was_not_known_is_kept_once_it_is(path: Path) -> None:
+    journal = begun(path)
+    journal.check_model("en-de", "ab")
+    journal.check_model("en-de", "ab", "int8")
+    with pytest.raises(JournalError, match="in float32, but what is there is in int8"):
+        journal.check_model("en-de", "ab", "float32")
+    journal.close(done=False)
+    assert Journal.load(path, JOB, num_lines=1).model == ("en-de", "ab", "int8")
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -39,9 +39,11 @@ async def send(
     server: RunningServer, *messages: TranslateBatchRequest, **more: Any
 ) -> dict[str, BatchResult]:
     """Returns the results of a whole stream by id, each of which came once."""
+    (served,) = server.app._catalogue.models
     results: dict[str, BatchResult] = {}
     async for response in server.stub.TranslateBatch(iter(messages), **more):
         assert response.model == "en-de"
+        assert (response.model_digest, response.precision) == (served.model.digest, served.model.precision)
         for result in response.results:
             assert result.id not in results
             results[result.id] = result

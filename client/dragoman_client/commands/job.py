@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -13,7 +12,6 @@ from typing import BinaryIO
 import click
 
 from dragoman_client.async_translator import AsyncTranslator
-from dragoman_client.bulk import Outage
 from dragoman_client.commands.arguments import Search
 from dragoman_client.commands.doubts import Numbers, doubts_about
 from dragoman_client.commands.job_files import size_of
@@ -89,7 +87,6 @@ class Run:
             self._failed.add(number)
         for number, doubts in sorted(journal.doubtful_lines.items()) if journal else ():
             self._printer.doubts.add(number, doubts)
-        self._precisions: dict[str, dict[str, str]] = {}  # of the models, by the call that answered
 
     def translate(self) -> int:
         """Translates what is left, and returns the exit code."""
@@ -137,7 +134,7 @@ class Run:
             async with aclosing(results):
                 async for result in results:
                     line = under_way.popleft()
-                    await self._check_model(result, translator)
+                    self._check_model(result)
                     self._write(line, result, progress)
                     self._num_done = line.number
                     progress.advance(line, result.translation)
@@ -147,37 +144,15 @@ class Run:
                 "interrupted; leave --resume off to start anew"
             )
 
-    async def _check_model(self, result: BatchResult, translator: AsyncTranslator) -> None:
+    def _check_model(self, result: BatchResult) -> None:
         """Sees to it that all lines of the output are by one model, be it that the server was started anew meanwhile.
 
         Raises:
             JournalError: This one is by another.
-            DragomanError: The server was away for too long.
         """
-        call, translation = result.request_id, result.translation
-        if self._journal is None or call is None:
-            return
-        if call not in self._precisions:
-            self._precisions[call] = await self._ask_for_precisions(translator)
-        if translation is not None and translation.model_digest:
-            precision = self._precisions[call].get(translation.model, "")
-            self._journal.check_model(translation.model, translation.model_digest, precision)
-
-    async def _ask_for_precisions(self, translator: AsyncTranslator) -> dict[str, str]:
-        """Returns the precision of each model; asked for when the server has answered, since before it may only be starting.
-
-        Raises:
-            DragomanError: It was away for too long.
-        """
-        outage = Outage(self._job.max_outage_seconds)
-        outage.answer()
-        while True:
-            try:
-                listed = await translator.models()
-            except DragomanError as error:
-                await asyncio.sleep(outage.delay(error, time.monotonic()))
-            else:
-                return {model.name: model.precision for model in listed.models}
+        translation = result.translation
+        if self._journal is not None and translation is not None and translation.model_digest:
+            self._journal.check_model(translation.model, translation.model_digest, result.precision)
 
     def _write(self, line: Line, result: BatchResult, progress: LineProgress) -> None:
         """Writes one line, or leaves its place and says why."""

@@ -187,14 +187,16 @@ class BatchItem(_message.Message):
     def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., target_prefix: _Optional[str] = ...) -> None: ...
 
 class TranslateBatchResponse(_message.Message):
-    __slots__ = ("results", "model", "model_digest")
+    __slots__ = ("results", "model", "model_digest", "precision")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[BatchResult]
     model: str
     model_digest: str
-    def __init__(self, results: _Optional[_Iterable[_Union[BatchResult, _Mapping]]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ...) -> None: ...
+    precision: str
+    def __init__(self, results: _Optional[_Iterable[_Union[BatchResult, _Mapping]]] = ..., model: _Optional[str] = ..., model_digest: _Optional[str] = ..., precision: _Optional[str] = ...) -> None: ...
 
 class BatchResult(_message.Message):
     __slots__ = ("id", "translation", "error")

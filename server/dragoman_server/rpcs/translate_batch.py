@@ -122,7 +122,10 @@ class _BulkStream:
         """
         while True:
             entry = await self._ready.get()
-            response = TranslateBatchResponse(model=self._served.name, model_digest=self._served.model.digest)
+            model = self._served.model
+            response = TranslateBatchResponse(
+                model=model.name, model_digest=model.digest, precision=model.precision
+            )
             num_bytes = 0
             while isinstance(entry, BatchResult):
                 response.results.append(entry)
