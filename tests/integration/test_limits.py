@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -104,10 +105,13 @@ async def test_so_many_calls_are_served_at_once_and_the_next_is_told_the_limit(
 OF_THE_QUEUE = ["max_queue_seconds"]
 
 
-async def test_what_computes_is_listed(model: LoadedModel):
+async def test_what_computes_is_listed_and_logged(model: LoadedModel, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
     async with serving(model) as server:
         (listed,) = (await server.stub.ListModels(ListModelsRequest())).models
         assert listed.kernels == RunningBatch(model.transformer).kernels != ""
+    (loaded,) = [record for record in caplog.records if record.message == "model loaded"]
+    assert loaded.fields["kernels"] == listed.kernels
 
 
 async def test_what_no_longer_computes_is_no_longer_listed(
