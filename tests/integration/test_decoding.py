@@ -138,6 +138,17 @@ async def test_translations_start_with_their_prefixes(
     assert [t.text for t in forced[2:]] == [t.text for t in free[2:]]
 
 
+@pytest.mark.parametrize(
+    ("prefix", "written"),
+    [("Die ﬁnden", "Die finden"), ("das \u00a0\tHaus", "das Haus"), ("Ein ½", "Ein 1⁄2")],
+)
+async def test_a_prefix_is_written_in_the_characters_that_the_model_writes(
+    server: RunningServer, prefix: str, written: str
+):
+    (translation,) = await translate(server, TEXTS[:1], {"keep_numbers": False}, target_prefixes=[prefix])
+    assert translation.text.startswith(written)
+
+
 async def test_long_prefixes_and_many_hypotheses_keep_no_other_call_waiting(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ):
