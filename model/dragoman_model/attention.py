@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dragoman_model.positions import rotate, rotation
+from dragoman_model.quantization import in_half_precision
 
 
 def explicit_attention(
@@ -141,6 +142,9 @@ class MultiHeadAttention(nn.Module):
 
     Queries come from one sequence, keys and values from another or the same one. Projections and attention are separate
     steps, so that a cache can keep what was projected.
+
+    Attributes:
+        keeps_half_precision: Rounds keys and values as the cache of a decoder does beside 8-bit weights.
     """
 
     def __init__(
@@ -158,6 +162,7 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.mechanism = mechanism or Mechanism()
         self.is_rotary = is_rotary
+        self.keeps_half_precision = False
         self.q_proj = nn.Linear(d_model, d_model)
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
@@ -209,6 +214,8 @@ class MultiHeadAttention(nn.Module):
             places = torch.arange(x.size(1), device=x.device)
             turns = rotation(places, queries.size(-1), queries.dtype)
             queries, keys = rotate(queries, *turns), rotate(keys, *turns)
+        if self.keeps_half_precision:
+            keys, values = (in_half_precision(kept).to(queries.dtype) for kept in (keys, values))
         return self.attend(queries, keys, values, mask, need_weights=need_weights)
 
     def _split_heads(self, x: Tensor) -> Tensor:

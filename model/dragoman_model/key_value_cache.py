@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dragoman_model.quantization import in_half_precision
+
 # Columns come in multiples of this. Attention over them then adds up in the same order however many of them are padding,
 # so that a row's numbers don't depend on its neighbours' lengths, and the kernels meet no odd ends.
 COLUMN_BLOCK = 16
@@ -23,7 +25,6 @@ _SMALL_PRODUCT = 400
 # A buffer that was made for many more or much longer rows than are left is kept up to this size, since to make it anew takes as
 # long as a step: a batch of usual sentences fits. There may be one for each kind of search.
 KEPT_BYTES = 2**25
-_MOST_HALF = torch.finfo(torch.float16).max
 
 
 class KeyValueCache:
@@ -226,7 +227,7 @@ class KeyValueCache:
     def _as_kept(self, keys_values: Tensor) -> Tensor:
         """Returns numbers as they are kept: what is too large for half precision becomes its largest number."""
         if self._rounds:
-            keys_values = keys_values.clamp(-_MOST_HALF, _MOST_HALF).half()
+            keys_values = in_half_precision(keys_values)
         return keys_values.to(self._buffer.dtype)
 
     def _copy_lengths(self, sources: Sequence[int], targets: Sequence[int]) -> None:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 _log = logging.getLogger(__name__)
 
+_MOST_HALF = torch.finfo(torch.float16).max
+
 # Sums of products of integers, (R, N), from activations, (R, K), int8.
 _Product = Callable[[Tensor], Tensor]
 
@@ -175,6 +177,11 @@ class Int8Linear(nn.Module):
         q = torch.div(x, steps).round_().to(torch.int8)
         sums = self._product(q) * self.scales
         return sums.mul_(steps) if self.bias is None else torch.addcmul(self.bias, sums, steps)
+
+
+def in_half_precision(keys_values: Tensor) -> Tensor:
+    """Returns a decoder's keys or values as they are kept beside 8-bit weights, float16; what is too large becomes its largest number."""
+    return keys_values.clamp(-_MOST_HALF, _MOST_HALF).half()
 
 
 def quantize(module: nn.Module, kernel: Kernel) -> None:

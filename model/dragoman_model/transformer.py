@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -156,6 +158,9 @@ class Transformer(nn.Module):
         """Turns every linear map into 8-bit integers, which ``kernel`` multiplies, for good; all else stays float32."""
         quantize(self, kernel)
         self.int8_output = Int8Linear.quantize(self.output_weight, self.output_bias, kernel)
+        for layer in cast(Iterable[DecoderLayer], self.decoder):
+            for attention in (layer.self_attention, layer.cross_attention):
+                attention.keeps_half_precision = True
 
     def _embed(self, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor) -> Tensor:
         return self.embedding_dropout(embedding(token_ids) * self._embedding_scale + positions)

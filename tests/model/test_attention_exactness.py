@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 import torch
+from benchmarks.sentences import SENTENCES
 from benchmarks.step_weights import Decoding, decode_watched
 
 from dragoman_model.batch import RunningBatch
 from dragoman_model.checkpoint import BUNDLED_MODEL, LoadedModel, load_model
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import ForcedDecode, Plan, Sequence
+from dragoman_model.quantization import best_kernel
 from dragoman_model.selection import AttentionKind
 from dragoman_model.transformer import AttentionRecord
 from tests.model.decoding import decode as decode_sequence
+from tests.model.small_transformers import KINDS, make_transformer
+from tests.models import VARIANTS
 
 TEXTS = (
     "A girl is reading a book in the garden.",
@@ -52,19 +58,58 @@ def test_the_forced_pass_has_the_log_probabilities_that_decoding_had(decoding):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_forced_pass_has_the_log_probabilities_of_what_the_kernels_made(beam_size):
-    model = load_model(BUNDLED_MODEL, device="cpu", precision="float32")
+@pytest.mark.parametrize(("precision", "most", "any_one"), [("float32", 1e-5, 1e-4), ("int8", 1e-4, 0.1)])
+def test_the_forced_pass_has_the_log_probabilities_of_what_the_kernels_made(
+    precision, most, any_one, beam_size
+):
+    model = load_model(BUNDLED_MODEL, device="cpu", precision=precision)
     batch = RunningBatch(model.transformer)
     if batch.kernels == "PyTorch":
         pytest.skip("no C compiler here")
-    for text in TEXTS:
+    differences = []
+    for text in (*TEXTS, *SENTENCES[:7]):
         source_ids = tuple(model.tokenizer.encode(text))
         options = DecodingOptions(beam_size=beam_size)
         sequence = Sequence(id=0, source_ids=source_ids, max_length=30, options=options)
         [made] = decode_sequence(model, [sequence])[0]
         forced = ForcedDecode(id=0, source_ids=source_ids, target_ids=made.token_ids)
         [attention] = batch.run(Plan(attend=(forced,))).attentions
-        assert attention.log_probabilities == pytest.approx(made.log_probabilities, abs=1e-4)
+        pairs = zip(attention.log_probabilities, made.log_probabilities, strict=True)
+        differences += [abs(shown - served) for shown, served in pairs]
+    assert statistics.median(differences) <= most
+    assert max(differences) <= any_one
+
+
+# In int8 a number at the edge of two integers may round the other way and takes with it what follows: seldom, and not far.
+MOST_WEIGHTS, ANY_WEIGHT, ANY_LOG_PROBABILITY = 1e-5, 0.05, 0.1
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_in_int8_most_steps_attended_to_what_is_shown_and_none_to_much_else(beam_size):
+    model = load_model(BUNDLED_MODEL, device="cpu", precision="int8", native=False)
+    decodings = [decode(model, text, beam_size=beam_size) for text in (*TEXTS, *SENTENCES[:7])]
+    differences = torch.cat([(one.forced.cross - one.cross).abs().amax((0, 1, 3)) for one in decodings])
+    assert differences.median() <= MOST_WEIGHTS
+    assert differences.max() <= ANY_WEIGHT
+    assert_distributions(decodings)
+    for one in decodings:
+        assert one.forced.log_probabilities == pytest.approx(
+            one.best.log_probabilities, abs=ANY_LOG_PROBABILITY
+        )
+
+
+@pytest.mark.parametrize("kind", ["pre", "post", "tall", *VARIANTS])
+def test_beside_8_bit_weights_every_mechanism_keeps_what_decoding_keeps(kind):
+    transformer = make_transformer(torch.float32, **KINDS[kind]).requires_grad_(False)
+    transformer.quantize(best_kernel())
+    generator = torch.Generator().manual_seed(3)
+    differences = []
+    for length in range(6, 16):
+        ids = torch.randint(4, transformer.config.source_vocab_size, (length,), generator=generator)
+        source_ids = (*ids.tolist(), transformer.config.eos_id)
+        one = decode_watched(transformer, source_ids, beam_size=1, max_length=12)
+        differences.append((one.forced.cross - one.cross).abs().amax((0, 1, 3)))
+    assert torch.cat(differences).median() <= MOST_WEIGHTS
 
 
 @pytest.mark.parametrize("decoding", [1], indirect=True, ids=["greedy"])
@@ -80,7 +125,11 @@ def test_the_forced_pass_predicts_the_tokens_that_greedy_decoding_made(model, de
 
 
 def test_rows_sum_to_one_and_what_is_masked_is_zero_exactly(decoding):
-    for one in decoding:
+    assert_distributions(decoding)
+
+
+def assert_distributions(decodings):
+    for one in decodings:
         for kind in AttentionKind:
             weights = one.forced.of(kind)
             assert weights.dtype == torch.float32
