@@ -51,13 +51,13 @@ def _refusal(name: str, missing: str | None) -> click.Command:
 
     def refuse() -> NoReturn:
         raise click.ClickException(
-            f"{name} needs {missing}, which is not installed: pip install 'dragoman[train]'"
+            f"{name} needs {missing}, which is not installed: pip install '.[train]' in the checkout"
         )
 
     return click.Command(
         name,
         callback=refuse,
-        short_help=f"{_COMMANDS[name]} Needs {missing}: pip install 'dragoman[train]'",
+        short_help=f"{_COMMANDS[name]} Needs {missing}: pip install '.[train]' in the checkout",
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )

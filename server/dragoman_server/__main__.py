@@ -22,7 +22,7 @@ def main() -> None:
         if (error.name or "").startswith("dragoman"):
             raise
         print(
-            f"dragoman-server: error: {error.name} is not installed; pip install 'dragoman[server]'",
+            f"dragoman-server: error: {error.name} is not installed; pip install '.[server]' in the checkout",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from dragoman_server.config import ServerConfig, split_address
@@ -24,4 +25,7 @@ def check_addresses(config: ServerConfig) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
         except OSError as error:
-            raise AddressError(f"{name}: can't listen on {setting}: {error.strerror or error}") from error
+            reason = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                reason += f"; give another with --{name}, port 0 for any that is free"
+            raise AddressError(f"{name}: can't listen on {setting}: {reason}") from error

@@ -128,17 +128,16 @@ class App:
             self._monitoring.stop()
         log_event(logger, logging.INFO, "stopped", all_calls_ended=was_idle)
 
-    def describe(self) -> str:
-        """Returns the line that says where and what is served."""
+    def describe(self) -> dict[str, str]:
+        """Returns where and what is served, each by its name."""
         models = [served.model for served in self._catalogue.models]
-        fields = {
+        return {
             "grpc": self.grpc_address,
             "http": self.http_address,
             "model": ",".join(model.name for model in models),
             "device": ",".join(dict.fromkeys(str(model.device) for model in models)),
             "precision": ",".join(dict.fromkeys(model.precision for model in models)),
         }
-        return "serving " + " ".join(f"{name}={value}" for name, value in fields.items())
 
     def _on_engine_failure(self) -> None:
         self._refreshing = asyncio.ensure_future(self.health.refresh())
@@ -223,14 +222,15 @@ async def _serve(app: App) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         running_loop.add_signal_handler(number, on_signal)
     await app.start()
+    served = app.describe()
     try:
-        print(app.describe(), flush=True)
+        print("serving", *(f"{name}={value}" for name, value in served.items()), flush=True)
     except OSError as error:
         # What could not be written is still in the stream, and at its end Python would try once more and exit with 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         await app.stop()
         raise StartError(f"can't write to standard output: {error.strerror or error}") from error
-    log_event(logger, logging.INFO, app.describe())
+    log_event(logger, logging.INFO, "serving", **served)
     await asked_to_stop.wait()
     await app.stop(asked_twice)
     # All is done. One signal more while the interpreter takes itself down must not make a failure of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -41,6 +42,8 @@ def test_it_serves_says_where_and_drains_on_sigterm(model: Path):
     assert out == ""
     assert "secret" not in log
     assert '"event": "stopped", "all_calls_ended": true' in log
+    events = [json.loads(line) for line in log.splitlines()]
+    assert next(event for event in events if event["event"] == "serving")["grpc"] == said["grpc"]
 
 
 def wait_for_running_rows(address: str) -> None:
@@ -165,7 +168,7 @@ def test_a_port_in_use_is_one_line_and_exit_1(model: Path):
         port = taken.getsockname()[1]
         code, line = failed("--model", str(model), "--listen", f"127.0.0.1:{port}")
     assert code == 1
-    assert f"127.0.0.1:{port}: Address already in use" in line
+    assert f"127.0.0.1:{port}: Address already in use; give another with --listen" in line
 
 
 def test_a_bad_model_directory_is_one_line_and_exit_1(model: Path, tmp_path: Path):

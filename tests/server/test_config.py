@@ -147,4 +147,7 @@ def test_a_base_install_says_what_the_server_needs() -> None:
         [sys.executable, "-c", without_torch], capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert result.stderr == "dragoman-server: error: torch is not installed; pip install 'dragoman[server]'\n"
+    assert (
+        result.stderr
+        == "dragoman-server: error: torch is not installed; pip install '.[server]' in the checkout\n"
+    )

@@ -57,8 +57,8 @@ def score(
     """Says how probable TRANSLATION is for SOURCE, or each line of one file for that of another.
 
     Prints the sum of the target tokens' log-probabilities (natural), end-of-sentence included, and after a tab the
-    same for each token. Both texts are taken as one sentence. A pair that is refused is reported by its number and
-    leaves its place empty.
+    same for each token. Both texts are taken as one sentence. A pair of blank lines, as translate writes them, has no
+    score and leaves its place empty; so does a pair that is refused, which is reported by its number.
     """
     with ExitStack() as stack:
         translator = stack.enter_context(shared().translator())
@@ -118,9 +118,11 @@ class _Scoring:
 
     def score(self, pairs: list[_Pair]) -> None:
         """Scores some pairs and writes a line for each."""
-        refused = {index: reason for index, pair in enumerate(pairs) if (reason := _unscorable(*pair))}
+        blank = {index for index, pair in enumerate(pairs) if all(map(_is_blank, pair))}
+        others = [index for index in range(len(pairs)) if index not in blank]
+        refused = {index: reason for index in others if (reason := _unscorable(*pairs[index]))}
         scores: dict[int, Score] = {}
-        while left := [index for index in range(len(pairs)) if index not in refused and index not in scores]:
+        while left := [index for index in others if index not in refused and index not in scores]:
             texts = [(pairs[index][0].text, pairs[index][1].text) for index in left]
             try:
                 scores = dict(zip(left, self._translator.score(texts, **self._choice), strict=True))
@@ -133,6 +135,8 @@ class _Scoring:
             self._num_pairs += 1
             if index in scores:
                 self.write(source.text, translation.text, scores[index])
+            elif index in blank:
+                self._pass(source, translation)
             else:
                 self._refuse(source, translation, refused[index])
 
@@ -160,6 +164,13 @@ class _Scoring:
         )
         return 1
 
+    def _pass(self, source: Line, translation: Line) -> None:
+        if self._as_json:
+            print_json({"source": source.text, "translation": translation.text, "score": None}, self._output)
+        else:
+            self._output.write(b"\n")
+            self._output.flush()
+
     def _refuse(self, source: Line, translation: Line, reason: str) -> None:
         click.echo(f"line {source.number}: {reason}", err=True)
         self._failed.add(source.number)
@@ -175,11 +186,15 @@ class _Scoring:
             self._output.flush()
 
 
+def _is_blank(line: Line) -> bool:
+    return not line.error and not line.text.strip()
+
+
 def _unscorable(source: Line, translation: Line) -> str | None:
     """Returns why a pair need not be sent."""
     if source.error or translation.error:
         return f"source: {source.error}" if source.error else f"translation: {translation.error}"
-    return None if source.text.strip() else "source: blank"
+    return "source: blank" if _is_blank(source) else None
 
 
 def _refused_items(error: InvalidRequestError) -> dict[int, str]:

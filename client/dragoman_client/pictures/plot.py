@@ -62,7 +62,7 @@ def check_plotting() -> None:
         import matplotlib.figure  # noqa: F401, PLC0415 - optional
     except ImportError as error:
         raise ImportError(
-            "a figure is drawn by matplotlib, which is not installed: pip install 'dragoman[plot]'"
+            "a figure is drawn by matplotlib, which is not installed: pip install '.[plot]' in the checkout"
         ) from error
 
 

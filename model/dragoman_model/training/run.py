@@ -138,7 +138,9 @@ def _model_config(recipe: Recipe, vocab_size: int) -> ModelConfig:
 
 
 def _card(recipe: Recipe, config: ModelConfig, scores: DevScores) -> str:
-    sources = "\n".join(f"- {download.url}" for download in recipe.downloads)
+    corpus = recipe.corpus
+    # One address may hold several of the files.
+    test_set = dict.fromkeys(recipe.download(name).url for name in (corpus.test_source, corpus.test_target))
     return f"""# {recipe.name}
 
 Translates {recipe.source_language} to {recipe.target_language}. Made by `dragoman-model train` from the recipe \
@@ -148,7 +150,6 @@ Translates {recipe.source_language} to {recipe.target_language}. Made by `dragom
 and {config.num_decoder_layers} decoder layers, {config.norm}-norm, {config.target_vocab_size} pieces.
 - Dev set, greedy: BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f}, {scores.nats_per_token:.3f} nats a token.
 
-Trained on
-
-{sources}
+- Trained on {recipe.download(corpus.train).url}
+- To be tested on {" and ".join(test_set)}
 """

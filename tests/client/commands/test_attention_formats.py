@@ -145,7 +145,7 @@ def test_figure_without_matplotlib_says_what_to_install_before_anything_is_asked
     result = dragoman("attention", SENTENCE, "--format", "png")
 
     assert (result.exit_code, result.stdout) == (1, b"")
-    assert "pip install 'dragoman[plot]'" in result.stderr
+    assert "pip install '.[plot]' in the checkout" in result.stderr
     assert not server.script.attention_requests
 
 

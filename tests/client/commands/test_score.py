@@ -101,6 +101,21 @@ def test_pair_that_is_refused_is_named_and_leaves_its_place(
     ]
 
 
+def test_blank_lines_that_translate_passed_on_have_no_score_and_their_place(
+    server: ScriptedServer, dragoman: Dragoman, files: tuple[Path, Path]
+) -> None:
+    files[0].write_bytes(b"a\n\n \nb\n")
+    files[1].write_bytes(b"a\n\n\nb\n")
+
+    result = dragoman("score", *of(files))
+    documents = [json.loads(line) for line in dragoman("score", "--json", *of(files)).lines]
+
+    assert result.exit_code == 0
+    assert result.lines == ["-0.7500\t-0.3750", "", "", "-0.7500\t-0.3750"]
+    assert [document["score"] for document in documents] == [-0.75, None, None, -0.75]
+    assert [item.text for request in server.script.score_requests for item in request.items] == ["a", "b"] * 2
+
+
 def test_refused_pair_is_marked_in_json(
     server: ScriptedServer, dragoman: Dragoman, files: tuple[Path, Path]
 ) -> None:

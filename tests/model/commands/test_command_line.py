@@ -34,7 +34,7 @@ def test_commands_that_lack_a_package_are_listed_and_say_what_to_install(
     assert "translate Translates" in shown
     assert run(["evaluate", "models/en-de", "--limit", "3"]) == 1
     assert capsys.readouterr().err == (
-        f"Error: evaluate needs {missing}, which is not installed: pip install 'dragoman[train]'\n"
+        f"Error: evaluate needs {missing}, which is not installed: pip install '.[train]' in the checkout\n"
     )
 
 

@@ -78,7 +78,8 @@ def test_a_recipe_becomes_a_model_that_loads_and_translates(recipe, tmp_path):
     card = (tmp_path / "made-up" / CARD_FILE).read_text()
     assert card.startswith("# made-up\n")
     assert f"BLEU {scores.bleu:.2f}" in card
-    assert "https://example.org/pairs.txt" in card
+    assert "- Trained on https://example.org/pairs.txt\n" in card
+    assert "- To be tested on https://example.org/test-en.txt and https://example.org/test-de.txt\n" in card
 
 
 def test_a_stopped_recipe_is_no_model_yet_and_ends_as_if_never_stopped(recipe, tmp_path):
