@@ -31,7 +31,8 @@ from dragoman_server.errors import CallError, DeadlineError, InternalError, Queu
 from dragoman_server.limits import SchedulerLimits
 from dragoman_server.logs import describe_exception, log_event
 from dragoman_server.metrics import ModelMetrics
-from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode, Work
+from dragoman_server.records import SentenceRecords
+from dragoman_server.request import DEADLINE_SLACK_SECONDS, Attend, Call, Decode
 from dragoman_server.room import QueueState
 from dragoman_server.roster import Roster
 from dragoman_server.sentences import (
@@ -63,6 +64,7 @@ class Scheduler:
         self.limits = limits
         self._metrics = metrics
         self._clock = clock
+        self._records = SentenceRecords(metrics, clock)
         self._speed = Speed(limits.max_batch_size)
         self._admission = Admission(limits, self._speed)
         self._bulk_turns = BulkTurns(limits.bulk_share)
@@ -72,7 +74,6 @@ class Scheduler:
         self._latest_starts = Deadlines(self._calls)
         self._roster = Roster()
         self._busy_since: float | None = None  # when the step before ended, or this one began after a pause
-        self._first_step: list[Sentence] = []  # those whose first step is on its way
         self._in_step: set[Lane] = set()  # lanes whose rows take part in the step that is on its way
         self._outcomes: list[Outcome] = []
         self._progress: list[SentenceProgress] = []
@@ -164,11 +165,7 @@ class Scheduler:
         """Takes what ended in a step; sentences that did have left their rows."""
         now = self._clock()
         self._observe(output, now)
-        for sentence in self._first_step:
-            if not sentence.state.has_token:
-                sentence.state.has_token = True
-                self._metrics.time_to_first_token_seconds.observe(now - sentence.state.call.arrived)
-        self._first_step = []
+        self._records.end_step(now)
         for progress in output.progress:
             self._report(self._roster.running(progress.id), progress.token_ids)
         for finished in output.finished:
@@ -179,7 +176,7 @@ class Scheduler:
             ended = self._leave(finished.id)
             if ended is not None:
                 self._report(ended, finished.best.token_ids, is_complete=True)
-                self._observe_sentence(ended.work, finished)
+                self._records.end_decoding(ended, finished)
                 self._speed.observe_sentence(num_steps)
                 if isinstance(ended.work, Decode) and ended.work.attention_heads:
                     self._attention.add_translated(ended, finished)
@@ -212,14 +209,11 @@ class Scheduler:
             self._progress.append(SentenceProgress(call, index, token_ids, is_complete))
 
     def _start(self, sentence: Sentence, work: Decode) -> Sequence:
-        # Nobody waits for the first token of a stream's item, or of what is only scored.
-        if sentence.state.call.stream is None and not work.is_given:
-            self._first_step.append(sentence)
-        self._observe_start(sentence)
+        self._records.start_decoding(sentence, work)
         return self._roster.start(sentence, work)
 
     def _start_attention(self, sentence: Sentence, work: Attend) -> ForcedDecode:
-        self._observe_start(sentence)
+        self._records.start_attention(sentence)
         return self._roster.start_attention(sentence, work)
 
     def _take_attention(self, sentence: Sentence, attention: AttentionOutput) -> None:
@@ -227,8 +221,7 @@ class Scheduler:
         if isinstance(finished, FinishedSentence):
             self._finish(sentence, replace(finished, attention=attention))
         else:
-            if not sentence.state.call.is_sample:
-                self._metrics.count_sentences("attention")
+            self._records.end_attention(sentence)
             self._finish(sentence, attention)
 
     def _leave(self, sentence_id: int) -> Sentence | None:
@@ -290,27 +283,12 @@ class Scheduler:
         self._attention.remove(state)
         for sentence in self._roster.abandon(state):
             self._admission.leave(sentence)
-        self._first_step = [sentence for sentence in self._first_step if sentence.state is not state]
-        if reason is not None and not state.call.is_sample:
-            self._metrics.count_sentences(reason, state.results.count(None))
+        self._records.drop(state, reason)
         if error is not None:
             self._outcomes.append(Outcome(state.call, error=error))
         if not self.has_work:
             self._busy_since = None
         self._set_gauges()
-
-    def _observe_start(self, sentence: Sentence) -> None:
-        if sentence.state.results[sentence.index] is not None or sentence.state.call.is_sample:
-            return  # counted when it was translated; a sample is not at all
-        if sentence.state.call.stream is None:  # a stream's items wait on purpose
-            self._metrics.queue_wait_seconds.observe(self._clock() - sentence.state.queued)
-        self._metrics.source_tokens.inc(len(sentence.work.source_ids))
-
-    def _observe_sentence(self, work: Work, finished: FinishedSentence) -> None:
-        if isinstance(work, Decode) and work.is_given:
-            self._metrics.count_sentences("score")
-        else:
-            self._metrics.observe_sentence(finished, len(work.source_ids))
 
     def _observe(self, output: BatchOutput, now: float) -> None:
         self._metrics.observe_step(output)

@@ -201,7 +201,7 @@ def test_random_ends_of_every_kind_leave_nothing_behind():
     roster = scheduler._roster
     held = (
         scheduler._calls,
-        scheduler._first_step,
+        scheduler._records._first_step,
         scheduler._attention,
         scheduler._attention._num_translated,
         roster._running,
