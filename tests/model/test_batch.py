@@ -10,7 +10,13 @@ from dragoman_model.errors import CacheFullError
 from dragoman_model.inference import InferenceModel
 from dragoman_model.options import DecodingOptions
 from dragoman_model.plan import FinishReason, ForcedDecode, Plan, Sequence
-from tests.model.made_up import made_up_pairs
+from tests.model.greedy import (
+    assert_same_decoding,
+    collect,
+    decode_uncached,
+    make_short_sources,
+    run_to_end,
+)
 
 
 @pytest.fixture
@@ -20,12 +26,7 @@ def batch(tiny_model):
 
 @pytest.fixture(scope="module")
 def sources(tiny_model):
-    """200 tokenised sentences of many lengths."""
-    rng = random.Random(0)
-    texts = [pair.source for pair in made_up_pairs()]
-    return [
-        tuple(tiny_model.tokenizer.encode(" ".join(rng.sample(texts, rng.randint(1, 3))))) for _ in range(200)
-    ]
+    return make_short_sources(tiny_model)
 
 
 @pytest.fixture(scope="module")
@@ -34,59 +35,8 @@ def outputs_alone(tiny_model, sources):
     return [decode_uncached(tiny_model.transformer, ids, 20) for ids in sources]
 
 
-@torch.inference_mode()
-def decode_uncached(transformer, source_ids, max_length, min_length=0):
-    """Greedy search as the definition reads: the whole prefix through the decoder for every token."""
-    config = transformer.config
-    src_ids = torch.tensor([source_ids])
-    src_mask = transformer.source_mask(src_ids)
-    memory = transformer.encode(src_ids, src_mask)
-    written, log_probs, margins = [config.decoder_start_id], [], []
-    while True:
-        logits = transformer.decode(torch.tensor([written]), memory, src_mask)[0, -1]
-        allowed = logits.clone()
-        if len(log_probs) < min_length:
-            allowed[config.eos_id] = -torch.inf
-        (best, second), ids = allowed.topk(2)
-        margins.append((best - second).item())
-        written.append(ids[0].item())
-        log_probs.append(logits.log_softmax(-1)[ids[0]].item())
-        if written[-1] == config.eos_id:
-            return written[1:], log_probs, FinishReason.EOS, margins
-        if len(log_probs) == max_length:
-            return written[1:], log_probs, FinishReason.LENGTH, margins
-
-
-def run_to_end(batch, sequences):
-    """Decodes all sequences together; returns (token ids, log-probabilities, reason) by id."""
-    results = {}
-    plan = Plan(admit=tuple(sequences))
-    while batch.num_rows or plan.admit:
-        collect(results, batch.run(plan))
-        plan = Plan()
-    return results
-
-
-def collect(results, out):
-    for sentence in out.finished:
-        assert sentence.id not in results, "a sentence finished twice"
-        (only,) = sentence.hypotheses
-        results[sentence.id] = (list(only.token_ids), list(only.log_probabilities), only.finish_reason)
-
-
 def at_least(min_length):
     return DecodingOptions(min_length=min_length)
-
-
-def assert_same_decoding(actual, expected):
-    ids, log_probs, reason = actual
-    expected_ids, expected_log_probs, expected_reason, margins = expected
-    if ids != expected_ids:
-        first = next(i for i, pair in enumerate(zip(ids, expected_ids)) if pair[0] != pair[1])
-        assert margins[first] < 1e-4, f"token {first} differs and is no tie"
-        return
-    assert reason is expected_reason
-    assert log_probs == pytest.approx(expected_log_probs, abs=1e-4)
 
 
 def test_sentences_alone_get_the_tokens_of_decoding_without_a_cache(batch, sources, outputs_alone):
@@ -279,69 +229,6 @@ def test_half_precision_runs_every_path_with_float32_results(tiny_model, sources
     torch.testing.assert_close(actual.cross, expected.cross, rtol=0, atol=0.05)
     torch.testing.assert_close(actual.cross.sum(-1), torch.ones(actual.cross.shape[:-1]), rtol=0, atol=1e-5)
     assert actual.log_probabilities == pytest.approx(expected.log_probabilities, abs=0.5)
-
-
-# Forced decodes
-
-
-def forced_decodes(outputs_alone, sources, indices):
-    return tuple(
-        ForcedDecode(id=index, source_ids=sources[index], target_ids=tuple(outputs_alone[index][0]))
-        for index in indices
-    )
-
-
-def test_a_forced_decode_reproduces_the_log_probabilities_of_its_tokens(batch, sources, outputs_alone):
-    indices = range(0, 200, 13)
-    out = batch.run(Plan(attend=forced_decodes(outputs_alone, sources, indices)))
-    assert [attention.id for attention in out.attentions] == list(indices)
-    for attention in out.attentions:
-        assert attention.log_probabilities == pytest.approx(outputs_alone[attention.id][1], abs=1e-4)
-    assert out.finished == []
-    assert batch.num_rows == 0
-
-
-def test_the_attention_of_a_forced_decode_is_a_distribution_over_its_source(
-    batch, tiny_model, sources, outputs_alone
-):
-    config = tiny_model.config
-    out = batch.run(Plan(attend=forced_decodes(outputs_alone, sources, range(7))))
-    for attention in out.attentions:
-        num_targets, num_sources = len(outputs_alone[attention.id][0]), len(sources[attention.id])
-        assert attention.cross.shape == (
-            config.num_decoder_layers, config.num_heads, num_targets, num_sources,
-        )  # fmt: skip
-        assert attention.cross.dtype == torch.float32
-        torch.testing.assert_close(
-            attention.cross.sum(-1), torch.ones(attention.cross.shape[:-1]), rtol=0, atol=1e-5
-        )
-        assert (attention.cross >= 0).all()
-
-
-def test_a_padding_token_inside_a_source_gets_no_attention_at_all(batch, tiny_model):
-    source_ids = (300, 301, tiny_model.config.pad_id, 302, tiny_model.config.eos_id)
-    forced = ForcedDecode(id=0, source_ids=source_ids, target_ids=(310, 320, tiny_model.config.eos_id))
-    cross = batch.run(Plan(attend=(forced,))).attentions[0].cross
-    assert (cross[..., 2] == 0).all()
-    torch.testing.assert_close(cross.sum(-1), torch.ones(cross.shape[:-1]), rtol=0, atol=1e-5)
-
-
-def test_attending_disturbs_no_running_row(batch, sources, outputs_alone):
-    results = {}
-    plan = Plan(admit=(Sequence(id=0, source_ids=sources[0], max_length=20),))
-    while True:
-        collect(results, batch.run(plan))
-        if not batch.num_rows:
-            break
-        plan = Plan(attend=forced_decodes(outputs_alone, sources, (5,)))
-    assert_same_decoding(results[0], outputs_alone[0])
-
-
-def test_a_translation_of_one_token_can_be_attended(batch, tiny_model, sources):
-    forced = ForcedDecode(id=4, source_ids=sources[0], target_ids=(tiny_model.config.eos_id,))
-    attention = batch.run(Plan(attend=(forced,))).attentions[0]
-    assert attention.cross.shape[2:] == (1, len(sources[0]))
-    assert len(attention.log_probabilities) == 1
 
 
 def test_memory_of_widths_used_before_is_kept_up_to_a_limit(batch, sources, monkeypatch):
