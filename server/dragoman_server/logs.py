@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import sys
 import traceback
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +15,9 @@ from pathlib import Path
 from typing import TextIO
 
 from dragoman_server.metrics import UNKNOWN_MODEL
+
+# For a reader that is slow. As long as nothing is answered, which callers of an overload see.
+_PATIENCE_MILLISECONDS = 20
 
 
 @dataclass
@@ -96,12 +101,50 @@ class _AnswerLost(logging.Filter):
         )
 
 
+class _UnblockedHandler(logging.StreamHandler[TextIO]):
+    """Writes lines, but none that the stream has no room for: the event loop must not wait for whoever reads the log.
+
+    A pipe that nobody reads and a terminal that was stopped (Ctrl-S) are full for ever, and one whose reader is slow for a moment, for
+    which it waits. What was left out is counted and told with the next line that can be written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._wait = _waiting_for_room(stream)
+        self._num_lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record's line, or counts it."""
+        # Where it was waited for in vain it isn't again.
+        if not self._wait(0 if self._num_lost else _PATIENCE_MILLISECONDS):
+            self._num_lost += 1
+            return
+        if self._num_lost:
+            lost = logging.LogRecord(__name__, logging.WARNING, "", 0, "log lines lost", None, None)
+            lost.fields = {"count": self._num_lost}
+            self._num_lost = 0
+            super().emit(lost)
+        super().emit(record)
+
+
+def _waiting_for_room(stream: TextIO) -> Callable[[int], object]:
+    """Returns what waits for so many milliseconds at most until a line can be written, and says whether it can."""
+    if sys.platform == "win32":  # only sockets can be asked there
+        return lambda _: True
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):  # it is no file, or closed
+        return lambda _: True
+    return poll.poll
+
+
 LOG_FORMATS = {"text": _TextFormatter, "json": _JsonFormatter}
 
 
 def set_up_logging(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
     """Sends every logger's lines to ``stream``, standard error by default, in the given format."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _UnblockedHandler(stream or sys.stderr)
     handler.addFilter(_AnswerLost())
     handler.setFormatter(LOG_FORMATS[log_format]())
     logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import mmap
 import signal
 import socket
 import subprocess
@@ -199,3 +201,12 @@ def test_a_gpu_where_there_is_none_is_one_line_and_exit_1(model: Path):
     code, line = failed("--model", str(model), "--device", "cuda", "--listen", "127.0.0.1:0", "--http", "")
     assert code == 1
     assert "cuda" in line
+
+
+def test_a_log_that_nobody_reads_keeps_no_caller_waiting(model: Path):
+    with started(model) as (process, said), grpc.insecure_channel(said["grpc"]) as channel:
+        assert process.stderr is not None
+        fcntl.fcntl(process.stderr.fileno(), fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
+        stub = TranslationServiceStub(channel)
+        for _ in range(100):  # some 15 KB of log
+            stub.TranslateText(TranslateTextRequest(texts=[" "]), timeout=10)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import logging
+import mmap
+import os
 from collections.abc import Iterator
+from typing import TextIO
 
 import pytest
 from grpc._cython import cygrpc
@@ -81,3 +85,30 @@ def test_an_answer_whose_caller_is_gone_is_no_error():
             grpc_logger.exception("ExecuteBatchError raised in core by servicer method [%s]", said)
     (line,) = stream.getvalue().splitlines()
     assert "grpc_call_start_batch" in line
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    """A small pipe: what is read from, and what is written to as the server writes to standard error."""
+    read_end, write_end = os.pipe()
+    fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4 * mmap.PAGESIZE)
+    with os.fdopen(write_end, "w", buffering=1) as stream:
+        yield read_end, stream
+    os.close(read_end)
+
+
+def test_a_log_that_nobody_reads_is_not_waited_for_and_says_later_what_it_lost(pipe: tuple[int, TextIO]):
+    read_end, stream = pipe
+    set_up_logging("json", "info", stream)
+    logger = logging.getLogger("dragoman_server.test")
+    for number in range(1000):  # far more than the pipe holds
+        log_event(logger, logging.INFO, "call", number=number)
+    first = os.read(read_end, 1 << 20)
+    log_event(logger, logging.INFO, "call", number=1000)
+    log_event(logger, logging.INFO, "call", number=1001)
+    kept = [json.loads(line) for line in first.splitlines()]
+    told, *after = [json.loads(line) for line in os.read(read_end, 1 << 20).splitlines()]
+    assert [line["number"] for line in kept] == list(range(len(kept)))
+    assert 0 < len(kept) < 1000
+    assert (told["level"], told["event"], told["count"]) == ("warning", "log lines lost", 1000 - len(kept))
+    assert [line["number"] for line in after] == [1000, 1001]
