@@ -19,7 +19,6 @@ from dragoman_model.beams import BeamSearch, RowSearch
 from dragoman_model.cache import DecoderCache
 from dragoman_model.direct_logits import direct_logits
 from dragoman_model.groups import BeamGroup, Group, RowGroup
-from dragoman_model.inference import EncodedSources
 from dragoman_model.native.model import inference_model
 from dragoman_model.plan import (
     AttentionOutput,
@@ -33,6 +32,7 @@ from dragoman_model.plan import (
 )
 from dragoman_model.search import log_probabilities
 from dragoman_model.selection import AttentionKind
+from dragoman_model.source_encoding import EncodedSources
 from dragoman_model.transformer import AttentionRecord, Transformer
 
 # Sentences whose searches differ in kind or width, or that may have to stand still apart, can't share a group.

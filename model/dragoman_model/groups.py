@@ -16,10 +16,11 @@ from torch import Tensor
 from dragoman_model.beams import BeamSearch, RowSearch
 from dragoman_model.cache import DecoderCache, least_moves
 from dragoman_model.constraints import FREE, Constraint, constraint, is_constrained
-from dragoman_model.inference import EncodedSources, InferenceModel
+from dragoman_model.inference import InferenceModel
 from dragoman_model.plan import FailedSentence, FinishedSentence, Progress
 from dragoman_model.predictions import Expansion, Predictions
 from dragoman_model.search import ban, best_tokens, penalise, sample
+from dragoman_model.source_encoding import EncodedSources
 
 Search = TypeVar("Search", RowSearch, BeamSearch)
 

@@ -1,50 +1,35 @@
 """The Transformer as it serves: the same weights laid out for generating, in flat functions.
 
 The modules of `transformer.py` are for training and for looking into; here layers are the maps of `inference_layers.py`, sources
-are packed without padding, and a step costs as few calls as we know to make it.
+are packed without padding (`source_encoding.py`), and a step costs as few calls as we know to make it.
 
-Shapes: P source tokens of all sentences, D width, V vocabulary, L layers, H heads, K head width. In a step R rows are N
-sentences of W rows each, C columns of the cache; one position a row.
+Shapes: D width, V vocabulary, H heads, K head width. In a step R rows are N sentences of W rows each, C columns of the cache; one
+position a row.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from dragoman_model.attention import Mechanism
 from dragoman_model.cache import DecoderCache
-from dragoman_model.inference_layers import FeedForwardMaps, Norm, Scores, decoder_maps, encoder_maps, norm_of
+from dragoman_model.inference_layers import Scores, decoder_maps, norm_of
+from dragoman_model.inference_stack import Stack, joined, parted
 from dragoman_model.key_value_cache import KeyValueCache
-from dragoman_model.layers import DecoderLayer, EncoderLayer
-from dragoman_model.linear import fused, output_map
-from dragoman_model.positions import rotate, rotation
+from dragoman_model.layers import DecoderLayer
+from dragoman_model.linear import output_map
+from dragoman_model.positions import rotation
 from dragoman_model.predictions import Expansion, Predictions
 from dragoman_model.search import log_probabilities
+from dragoman_model.source_encoding import EncodedSources, SourceEncoder
 from dragoman_model.transformer import Transformer
 
 
-class EncodedSources(NamedTuple):
-    """What the decoder needs of some sources.
-
-    Attributes:
-        keys_values: Cross-attention keys and values of every token, (P, L, 2, H, K), one sentence behind the other.
-        lengths: Tokens of each sentence.
-        padding: Tokens that may not be attended to, by place in ``keys_values``; as good as always none.
-    """
-
-    keys_values: Tensor
-    lengths: tuple[int, ...]
-    padding: frozenset[int] = frozenset()
-
-
-class InferenceModel:
+class InferenceModel(Stack):
     """Encodes sources and takes decoder steps, with a `Transformer`'s weights as they are when it is made.
 
     Attributes:
@@ -54,43 +39,23 @@ class InferenceModel:
     spare_bytes = 2**26
 
     def __init__(self, transformer: Transformer) -> None:
+        super().__init__(transformer)
         config = transformer.config
-        self.config = config
-        self.device = transformer.device
-        self._dtype = transformer.positions.dtype
         self._is_int8 = transformer.int8_output is not None
         self._softmax_dtype = torch.promote_types(self._dtype, torch.float32)
         self._positions = transformer.positions
-        self._source_positions_to = transformer.source_positions
-        self._source_positions = transformer.source_positions(config.max_source_length).detach()
         self._target_positions = transformer.target_positions(config.max_target_length).detach()
-        self._is_rotary, self._is_relative = config.positions == "rotary", config.positions == "relative"
-        self._embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        self._source_embedding = transformer.source_embedding.weight.detach()
+        self._is_relative = config.positions == "relative"
         self._target_embedding = transformer.target_embedding.weight.detach()
-        self._pre_norm = config.norm == "pre"
-        self._num_layers, self._num_heads = config.num_decoder_layers, config.num_heads
-        self._head_width = config.d_model // config.num_heads
         self._lay_out(transformer)
 
     def _lay_out(self, transformer: Transformer) -> None:
         """Makes the layers' maps of their weights."""
-        scale = 1 / math.sqrt(self._head_width)
-        self._encoder = [
-            encoder_maps(layer, scale) for layer in cast(Iterable[EncoderLayer], transformer.encoder)
+        self._source_encoder = SourceEncoder(transformer)
+        self._decoder = [
+            decoder_maps(layer, self._scale) for layer in cast(Iterable[DecoderLayer], transformer.decoder)
         ]
-        self._encoder_norm = norm_of(transformer.encoder_norm) if self._pre_norm else None
-        decoder = cast(Iterable[DecoderLayer], transformer.decoder)
-        self._decoder = [decoder_maps(layer, scale) for layer in decoder]
         self._decoder_norm = norm_of(transformer.decoder_norm) if self._pre_norm else None
-        # Of all layers together: they read the same memory.
-        self._cross_keys_values = fused(
-            [
-                projection
-                for layer in decoder
-                for projection in (layer.cross_attention.k_proj, layer.cross_attention.v_proj)
-            ]
-        )
         self._project = output_map(transformer)
 
     @property
@@ -99,58 +64,8 @@ class InferenceModel:
         return "PyTorch"
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order.
-
-        Sentences of one length stand together, so that nothing is padded and a sentence's numbers are those that it has alone.
-        """
-        pad_id = self.config.pad_id
-        order = sorted(range(len(sources)), key=lambda index: (len(sources[index]), pad_id in sources[index]))
-        # Sentences, their length, whether padding is among their tokens.
-        runs: list[tuple[int, int, bool]] = []
-        for (length, is_padded), indices in itertools.groupby(
-            order, key=lambda index: (len(sources[index]), pad_id in sources[index])
-        ):
-            runs.append((len(list(indices)), length, is_padded))
-        lengths = [len(source) for source in sources]
-        token_ids = torch.tensor([token for index in order for token in sources[index]], device=self.device)
-        places = torch.tensor(
-            [place for index in order for place in range(lengths[index])], device=self.device
-        )
-        longest, table = max(lengths, default=0), self._source_positions
-        if longest > len(table):
-            table = self._source_positions_to(longest)
-        x = self._embed(self._source_embedding, token_ids, table[places])  # (P, D)
-        turns = rotation(places, self._head_width, x.dtype) if self._is_rotary else None
-        masks = [
-            token_ids_of.view(count, 1, 1, length) != pad_id if is_padded else None
-            for (count, length, is_padded), token_ids_of in zip(
-                runs, token_ids.split([count * length for count, length, _ in runs]), strict=True
-            )
-        ]
-        for layer in self._encoder:
-            projected = layer.queries_keys_values(self._before(layer.norm, x))  # (P, 3 D)
-            if turns:
-                projected = self._turned(projected, turns)
-            gathered = self._attend_within(projected, runs, masks, layer.mechanism)
-            x = self._after(layer.norm, x + layer.out(gathered))
-            x = self._feed_forward(x, layer.feed_forward)
-        if self._encoder_norm:
-            x = self._encoder_norm(x)
-        projected = self._cross_keys_values(x).view(
-            -1, self._num_layers, 2, self._num_heads, self._head_width
-        )
-        if order != sorted(order):  # back in the callers' order
-            starts = dict(
-                zip(order, itertools.accumulate((lengths[i] for i in order), initial=0), strict=False)
-            )
-            rows = [starts[i] + place for i in range(len(sources)) for place in range(lengths[i])]
-            projected = projected[torch.tensor(rows, device=self.device)]
-        padding = frozenset(
-            place
-            for place, token in enumerate(token for source in sources for token in source)
-            if token == pad_id
-        )
-        return EncodedSources(projected, tuple(lengths), padding)
+        """Returns what the decoder needs of tokenised sources, end-of-sentence last, in their order."""
+        return self._source_encoder.encode(sources)
 
     def empty_cache(self, width: int = 1) -> DecoderCache:
         """Returns a cache without rows for sentences with ``width`` rows each."""
@@ -204,7 +119,7 @@ class InferenceModel:
             caches: As in `step`.
             expansions: For each cache the one that is wanted, or None for the best tokens; empty is None for each.
         """
-        parts = _parted(self.step(token_ids, *caches), [cache.num_rows for cache in caches])
+        parts = parted(self.step(token_ids, *caches), [cache.num_rows for cache in caches])
         wanted = expansions or [None] * len(caches)
         return [Predictions(self, part, expansion) for part, expansion in zip(parts, wanted, strict=True)]
 
@@ -221,12 +136,12 @@ class InferenceModel:
             CacheFullError: A row has taken the model's ``max_target_length`` steps.
         """
         places = [cache.begin_step() for cache in caches]
-        positions = _joined([self._positions_of(cache.rows.lengths) for cache in caches])
+        positions = joined([self._positions_of(cache.rows.lengths) for cache in caches])
         turns = offsets = None
         if self._is_rotary or self._is_relative:
             steps = [torch.tensor(cache.rows.lengths, device=self.device) for cache in caches]
             if self._is_rotary:
-                turns = self._turns_at(_joined(steps))
+                turns = self._turns_at(joined(steps))
             else:
                 offsets = [
                     self._offsets_from(of_cache, cache.rows)
@@ -264,7 +179,7 @@ class InferenceModel:
             if turns:
                 projected = self._turned(projected, turns)
             heads = []
-            for number, (cache, part) in enumerate(zip(caches, _parted(projected, sizes), strict=True)):
+            for number, (cache, part) in enumerate(zip(caches, parted(projected, sizes), strict=True)):
                 keys_values = part[:, d_model:].unflatten(1, (2, self._num_heads, self._head_width))
                 cache.rows.write(index, places[number], keys_values)
                 queries = part[:, :d_model].reshape(-1, 1, self._head_width)  # (R × H, 1, K)
@@ -274,13 +189,13 @@ class InferenceModel:
                     added = layer.relative.scores(by_head, offsets[number])  # (R, H, 1, C)
                 gathered = self._attend(queries, cache.rows, index, added_scores=added)
                 heads.append(gathered.view(-1, d_model))
-            x = self._after(layer.self_norm, x + layer.self_out(_joined(heads)))
+            x = self._after(layer.self_norm, x + layer.self_out(joined(heads)))
             projected = layer.cross_queries(self._before(layer.cross_norm, x))  # (R, D)
             heads = [
                 self._attend_to_source(part, cache, index, layer.cross_scores)
-                for cache, part in zip(caches, _parted(projected, sizes), strict=True)
+                for cache, part in zip(caches, parted(projected, sizes), strict=True)
             ]
-            x = self._after(layer.cross_norm, x + layer.cross_out(_joined(heads)))
+            x = self._after(layer.cross_norm, x + layer.cross_out(joined(heads)))
             x = self._feed_forward(x, layer.feed_forward)
         return self._project(self._decoder_norm(x) if self._decoder_norm else x)
 
@@ -298,51 +213,13 @@ class InferenceModel:
             return self._target_positions[steps[0] : steps[0] + 1].expand(len(steps), -1)
         return self._target_positions[torch.tensor(steps, device=self.device)]
 
-    def _embed(self, embedding: Tensor, token_ids: Tensor, positions: Tensor) -> Tensor:
-        return torch.add(positions, embedding[token_ids], alpha=self._embedding_scale)
-
-    def _before(self, norm: Norm, x: Tensor) -> Tensor:
-        return norm(x) if self._pre_norm else x
-
-    def _after(self, norm: Norm, x: Tensor) -> Tensor:
-        return x if self._pre_norm else norm(x)
-
-    def _feed_forward(self, x: Tensor, block: FeedForwardMaps) -> Tensor:
-        return self._after(block.norm, x + block.outer(block.inner(self._before(block.norm, x))))
-
     def _turns_at(self, steps: Tensor) -> tuple[Tensor, Tensor]:
         """Returns by what each row's query and key turn at its step, (R,), as `rotation` does."""
         return rotation(steps, self._head_width, self._dtype)
 
-    def _turned(self, projected: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-        """Returns queries, keys and values, (P, 3 D), with the first two turned to their places."""
-        heads = projected.view(-1, 3 * self._num_heads, self._head_width)
-        turned = rotate(heads[:, : 2 * self._num_heads], turns[0][:, None], turns[1][:, None])
-        return torch.cat((turned, heads[:, 2 * self._num_heads :]), dim=1).flatten(1)
-
     def _offsets_from(self, steps: Tensor, cache: KeyValueCache) -> Tensor:
         """Returns how far each column stands from what a row writes next at its step, (R,), as (R, 1, 1, C)."""
         return torch.arange(cache.num_columns, device=self.device) - steps[:, None, None, None]
-
-    def _attend_within(
-        self,
-        projected: Tensor,
-        runs: list[tuple[int, int, bool]],
-        masks: list[Tensor | None],
-        mechanism: Mechanism | None,
-    ) -> Tensor:
-        """Returns what the tokens of each sentence, (P, 3 D), gather from one another, (P, D)."""
-        gathered = []
-        parts = _parted(projected, [count * length for count, length, _ in runs])
-        for (count, length, _), part, mask in zip(runs, parts, masks, strict=True):
-            heads = part.view(count, length, 3, self._num_heads, self._head_width)
-            queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # each (n, H, S, K)
-            if mechanism is None:
-                out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
-            else:
-                out, _ = mechanism(queries, keys, values, mask)
-            gathered.append(out.transpose(1, 2).reshape(count * length, -1))
-        return _joined(gathered)
 
     def _attend_to_source(
         self, queries: Tensor, cache: DecoderCache, layer: int, scores_of: Scores
@@ -385,11 +262,3 @@ class InferenceModel:
         if weights.dtype != values.dtype:
             weights = weights.to(values.dtype)
         return torch.bmm(weights, values)
-
-
-def _parted(rows: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
-    return (rows,) if len(sizes) == 1 else rows.split(list(sizes))
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dragoman_model.cache import DecoderCache
 from dragoman_model.cuda_graphs import CudaRecorder
-from dragoman_model.inference import EncodedSources, InferenceModel
+from dragoman_model.inference import InferenceModel
 from dragoman_model.native.cache import NativeCache, SharedColumns
 from dragoman_model.native.maps import is_exact
 from dragoman_model.native.predictions import NativePredictions
@@ -22,6 +22,7 @@ from dragoman_model.native.stacks import Stacks
 from dragoman_model.native.structures import Caches
 from dragoman_model.native.values import Pointer, long, longs, pointer
 from dragoman_model.predictions import Expansion, Predictions
+from dragoman_model.source_encoding import EncodedSources
 from dragoman_model.static_step import StaticModel
 from dragoman_model.transformer import Transformer
 
