@@ -1,4 +1,4 @@
-/* Attention of one query over the columns of its row, whose keys and values are in float32 or in half precision. */
+/* Attention of queries over the columns of their rows, whose keys and values are in float32 or in half precision. */
 
 #include "vectors.h"
 
@@ -50,79 +50,166 @@ static void keep(const float *x, int64_t width, int is_half, void *to) {
     for (; w < width; w++) halves[w] = _cvtss_sh(clipped(x[w]), _MM_FROUND_TO_NEAREST_INT);
 }
 
-/* Attention as `attend`'s, of a head that is V vectors wide, over numbers of a type; there is room for whole vectors of weights. */
-#define ATTEND(V, type, load)                                                                                           \
-    ONE_COPY static void attend_##type##_##V(const float *query, const type *keys, const type *values, int64_t columns, \
-                                    const int32_t *places, float *weights, float *out) {                                \
-        const int64_t padded = (columns + LANES - 1) / LANES * LANES, last = columns - 1;                               \
-        vfloat q[V], total = VI(setzero_ps)(), even[V], odd[V];                                                         \
-        UNROLL for (int v = 0; v < V; v++) {                                                                            \
-            q[v] = VI(loadu_ps)(query + v * LANES);                                                                     \
-            even[v] = odd[v] = VI(setzero_ps)();                                                                        \
-        }                                                                                                               \
-        for (int64_t c = 0; c < padded; c += LANES) {                                                                   \
-            vfloat products[LANES];                                                                                     \
-            for (int lane = 0; lane < LANES; lane++) {                                                                  \
-                const type *key = keys + places[c + lane < last ? c + lane : last];                                     \
-                vfloat product = VI(mul_ps)(q[0], load(key));                                                           \
-                UNROLL for (int v = 1; v < V; v++)                                                                      \
-                    product = VI(fmadd_ps)(q[v], load(key + v * LANES), product);                                       \
-                products[lane] = product;                                                                               \
-            }                                                                                                           \
-            VI(storeu_ps)(weights + c, sum_each(products));                                                             \
-        }                                                                                                               \
-        for (int64_t c = columns; c < padded; c++) weights[c] = -INFINITY;                                              \
-        const float largest = largest_of(weights, padded);                                                              \
-        for (int64_t c = 0; c < padded; c++) weights[c] = exp_of(weights[c] - largest);                                 \
-        for (int64_t c = columns; c < padded; c++) weights[c] = 0;                                                      \
-        for (int64_t c = 0; c < padded; c += LANES) total = VI(add_ps)(total, VI(loadu_ps)(weights + c));               \
-        int64_t c = 0;                                                                                                  \
-        for (; c + 1 < columns; c += 2) { /* two sums, so that an addition need not wait for the one before */          \
-            const vfloat weight = VI(set1_ps)(weights[c]), next = VI(set1_ps)(weights[c + 1]);                          \
-            const type *value = values + places[c];                                                                     \
-            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, load(value + v * LANES), even[v]);        \
-            value = values + places[c + 1];                                                                             \
-            UNROLL for (int v = 0; v < V; v++) odd[v] = VI(fmadd_ps)(next, load(value + v * LANES), odd[v]);            \
-        }                                                                                                               \
-        if (c < columns) {                                                                                              \
-            const vfloat weight = VI(set1_ps)(weights[c]);                                                              \
-            const type *value = values + places[c];                                                                     \
-            UNROLL for (int v = 0; v < V; v++) even[v] = VI(fmadd_ps)(weight, load(value + v * LANES), even[v]);        \
-        }                                                                                                               \
-        const vfloat factor = VI(set1_ps)(1.0f / sum_of(total));                                                        \
-        UNROLL for (int v = 0; v < V; v++)                                                                              \
-            VI(storeu_ps)(out + v * LANES, VI(mul_ps)(VI(add_ps)(even[v], odd[v]), factor));                            \
+/* Attention of some queries, rows of one sentence, over the columns of each.
+ *
+ * Column c of query m has its key and its value at places[m * place_stride + c]; those of the first `shared` columns stand at the same
+ * places for all, and are read once for two. What is read next, values and `next_head` numbers further the next head's keys, is asked
+ * for ahead, since a step's keys and values are more than the near caches hold. Weights have room for two rows of whole vectors.
+ * 1 / sqrt(W) is in the queries' weights.
+ */
+typedef struct {
+    const float *queries;
+    const void *keys, *values;
+    const int32_t *places;
+    float *weights, *out;
+    int64_t query_stride, place_stride, out_stride, columns, shared, next_head;
+} Attention;
+
+/* Makes weights of the scores of one query, in whole vectors, and returns what they are to be multiplied by. */
+ONE_COPY static float weigh(float *weights, int64_t columns, int64_t padded) {
+    vfloat total = VI(setzero_ps)();
+    for (int64_t c = columns; c < padded; c++) weights[c] = -INFINITY;
+    const float largest = largest_of(weights, padded);
+    for (int64_t c = 0; c < padded; c++) weights[c] = exp_of(weights[c] - largest);
+    for (int64_t c = columns; c < padded; c++) weights[c] = 0;
+    for (int64_t c = 0; c < padded; c += LANES) total = VI(add_ps)(total, VI(loadu_ps)(weights + c));
+    return 1.0f / sum_of(total);
+}
+
+/* Has what stands there come near. */
+static inline void fetch(const void *p, int64_t bytes) {
+    for (int64_t b = 0; b < bytes; b += 64) _mm_prefetch((const char *)p + b, _MM_HINT_T0);
+}
+
+/* M queries of a head that is V vectors wide, over numbers of a type. What each gets is the same however many there are. */
+#define ATTEND(M, V, type, load)                                                                                       \
+    static void attend_##type##_##M##_##V(const Attention *a) {                                                        \
+        const int64_t columns = a->columns, shared = M == 1 ? columns : a->shared, stride = a->place_stride;           \
+        const int64_t padded = (columns + LANES - 1) / LANES * LANES, last = columns - 1;                              \
+        const type *const keys = a->keys, *const all_values = a->values;                                               \
+        const int32_t *places = a->places;                                                                             \
+        float *const weights = a->weights, factors[M];                                                                 \
+        vfloat q[M][V];                                                                                                \
+        UNROLL for (int m = 0; m < M; m++)                                                                             \
+            UNROLL for (int v = 0; v < V; v++) q[m][v] = VI(loadu_ps)(a->queries + m * a->query_stride + v * LANES);   \
+        for (int64_t c = 0; c < padded; c += LANES) {                                                                  \
+            vfloat products[M][LANES];                                                                                 \
+            for (int lane = 0; lane < LANES; lane++) {                                                                 \
+                const int64_t column = c + lane < last ? c + lane : last;                                              \
+                if (column < shared) {                                                                                 \
+                    const type *key = keys + places[column];                                                           \
+                    fetch(all_values + places[column], V * LANES * sizeof(type));                                      \
+                    fetch(key + a->next_head, V * LANES * sizeof(type));                                               \
+                    vfloat product[M];                                                                                 \
+                    UNROLL for (int v = 0; v < V; v++) {                                                               \
+                        const vfloat k = load(key + v * LANES);                                                        \
+                        UNROLL for (int m = 0; m < M; m++)                                                             \
+                            product[m] = v ? VI(fmadd_ps)(q[m][v], k, product[m]) : VI(mul_ps)(q[m][v], k);            \
+                    }                                                                                                  \
+                    UNROLL for (int m = 0; m < M; m++) products[m][lane] = product[m];                                 \
+                    continue;                                                                                          \
+                }                                                                                                      \
+                UNROLL for (int m = 0; m < M; m++) {                                                                   \
+                    const type *key = keys + places[m * stride + column];                                              \
+                    fetch(all_values + places[m * stride + column], V * LANES * sizeof(type));                         \
+                    fetch(key + a->next_head, V * LANES * sizeof(type));                                               \
+                    vfloat product = VI(mul_ps)(q[m][0], load(key));                                                   \
+                    UNROLL for (int v = 1; v < V; v++)                                                                 \
+                        product = VI(fmadd_ps)(q[m][v], load(key + v * LANES), product);                               \
+                    products[m][lane] = product;                                                                       \
+                }                                                                                                      \
+            }                                                                                                          \
+            UNROLL for (int m = 0; m < M; m++) VI(storeu_ps)(weights + m * padded + c, sum_each(products[m]));         \
+        }                                                                                                              \
+        for (int m = 0; m < M; m++) factors[m] = weigh(weights + m * padded, columns, padded);                         \
+        enum { P = V < LANES / 2 / M ? V : LANES / 2 / M }; /* as many vectors at a time as there are registers for */ \
+        for (int first = 0; first < V; first += P) {                                                                   \
+            const type *const values = all_values + first * LANES;                                                     \
+            vfloat even[M][P], odd[M][P]; /* two sums, so that an addition need not wait for the one before */         \
+            UNROLL for (int m = 0; m < M; m++)                                                                         \
+                UNROLL for (int p = 0; p < P; p++) even[m][p] = odd[m][p] = VI(setzero_ps)();                          \
+            int64_t c = 0;                                                                                             \
+            for (; c + 1 < shared; c += 2) {                                                                           \
+                const type *value = values + places[c], *next = values + places[c + 1];                                \
+                UNROLL for (int p = 0; p < P; p++) {                                                                   \
+                    const vfloat one = load(value + p * LANES), two = load(next + p * LANES);                          \
+                    UNROLL for (int m = 0; m < M; m++) {                                                               \
+                        const float *weight = weights + m * padded + c;                                                \
+                        even[m][p] = VI(fmadd_ps)(VI(set1_ps)(weight[0]), one, even[m][p]);                            \
+                        odd[m][p] = VI(fmadd_ps)(VI(set1_ps)(weight[1]), two, odd[m][p]);                              \
+                    }                                                                                                  \
+                }                                                                                                      \
+            }                                                                                                          \
+            for (; c + 1 < columns; c += 2)                                                                            \
+                UNROLL for (int m = 0; m < M; m++) {                                                                   \
+                    const vfloat weight = VI(set1_ps)(weights[m * padded + c]);                                        \
+                    const vfloat following = VI(set1_ps)(weights[m * padded + c + 1]);                                 \
+                    const type *value = values + places[m * stride + c];                                               \
+                    UNROLL for (int p = 0; p < P; p++)                                                                 \
+                        even[m][p] = VI(fmadd_ps)(weight, load(value + p * LANES), even[m][p]);                        \
+                    value = values + places[m * stride + c + 1];                                                       \
+                    UNROLL for (int p = 0; p < P; p++)                                                                 \
+                        odd[m][p] = VI(fmadd_ps)(following, load(value + p * LANES), odd[m][p]);                       \
+                }                                                                                                      \
+            if (c < columns)                                                                                           \
+                UNROLL for (int m = 0; m < M; m++) {                                                                   \
+                    const vfloat weight = VI(set1_ps)(weights[m * padded + c]);                                        \
+                    const type *value = values + places[m * stride + c];                                               \
+                    UNROLL for (int p = 0; p < P; p++)                                                                 \
+                        even[m][p] = VI(fmadd_ps)(weight, load(value + p * LANES), even[m][p]);                        \
+                }                                                                                                      \
+            UNROLL for (int m = 0; m < M; m++)                                                                         \
+                UNROLL for (int p = 0; p < P; p++)                                                                     \
+                    VI(storeu_ps)(a->out + m * a->out_stride + (first + p) * LANES,                                    \
+                                  VI(mul_ps)(VI(add_ps)(even[m][p], odd[m][p]), VI(set1_ps)(factors[m])));             \
+        }                                                                                                              \
     }
-ATTEND(1, float, as_floats) ATTEND(2, float, as_floats) ATTEND(4, float, as_floats) ATTEND(8, float, as_floats)
-ATTEND(1, half, load_half) ATTEND(2, half, load_half) ATTEND(4, half, load_half) ATTEND(8, half, load_half)
+#define ATTEND_WIDE(V)                                                      \
+    ATTEND(1, V, float, as_floats) ATTEND(2, V, float, as_floats)           \
+    ATTEND(1, V, half, load_half) ATTEND(2, V, half, load_half)             \
+    static void attend_##V(const Attention *a, int is_half, int64_t rows) { \
+        if (rows == 2)                                                      \
+            is_half ? attend_half_2_##V(a) : attend_float_2_##V(a);         \
+        else                                                                \
+            is_half ? attend_half_1_##V(a) : attend_float_1_##V(a);         \
+    }
+ATTEND_WIDE(1) ATTEND_WIDE(2) ATTEND_WIDE(4) ATTEND_WIDE(8)
 
 static inline float float_of(const void *numbers, int64_t i, int is_half) {
     return is_half ? _cvtsh_ss(((const half *)numbers)[i]) : ((const float *)numbers)[i];
 }
 
-/* Attention of one query over so many columns, whose keys and values stand at places; 1 / sqrt(W) is in the queries' weights. */
-ONE_COPY static void attend(const float *query, const void *keys, const void *values, int is_half, int64_t columns,
-                            int64_t width, const int32_t *places, float *weights, float *out) {
-#define ATTEND_IN(V)                                                                \
-    case V * LANES:                                                                 \
-        if (is_half)                                                                \
-            attend_half_##V(query, keys, values, columns, places, weights, out);    \
-        else                                                                        \
-            attend_float_##V(query, keys, values, columns, places, weights, out);   \
-        return;
-    switch (width) { ATTEND_IN(1) ATTEND_IN(2) ATTEND_IN(4) ATTEND_IN(8) }
-    float total = 0;
-    for (int64_t c = 0; c < columns; c++) {
+/* One query of a head of any width. */
+ONE_COPY static void attend_any(const Attention *a, int is_half, int64_t width) {
+    float total = 0, *weights = a->weights, *out = a->out;
+    for (int64_t c = 0; c < a->columns; c++) {
         float score = 0;
-        for (int64_t w = 0; w < width; w++) score += query[w] * float_of(keys, places[c] + w, is_half);
+        for (int64_t w = 0; w < width; w++) score += a->queries[w] * float_of(a->keys, a->places[c] + w, is_half);
         weights[c] = score;
     }
-    const float largest = largest_of(weights, columns);
-    for (int64_t c = 0; c < columns; c++) weights[c] = exp_of(weights[c] - largest);
-    for (int64_t c = 0; c < columns; c++) total += weights[c];
+    const float largest = largest_of(weights, a->columns);
+    for (int64_t c = 0; c < a->columns; c++) weights[c] = exp_of(weights[c] - largest);
+    for (int64_t c = 0; c < a->columns; c++) total += weights[c];
     for (int64_t w = 0; w < width; w++) out[w] = 0;
-    for (int64_t c = 0; c < columns; c++) {
+    for (int64_t c = 0; c < a->columns; c++) {
         const float weight = weights[c] / total;
-        for (int64_t w = 0; w < width; w++) out[w] = fmaf(weight, float_of(values, places[c] + w, is_half), out[w]);
+        for (int64_t w = 0; w < width; w++) out[w] = fmaf(weight, float_of(a->values, a->places[c] + w, is_half), out[w]);
+    }
+}
+
+/* Attention of so many queries, by twos: by fours it is no faster. */
+static void attend(Attention a, int is_half, int64_t rows, int64_t width) {
+    for (int64_t r = 0, count; r < rows; r += count) {
+        count = least(rows - r, 2);
+        switch (width) {
+        case LANES: attend_1(&a, is_half, count); break;
+        case 2 * LANES: attend_2(&a, is_half, count); break;
+        case 4 * LANES: attend_4(&a, is_half, count); break;
+        case 8 * LANES: attend_8(&a, is_half, count); break;
+        default: attend_any(&a, is_half, width); count = 1;
+        }
+        a.queries += count * a.query_stride;
+        a.places += count * a.place_stride;
+        a.out += count * a.out_stride;
     }
 }

@@ -99,9 +99,11 @@ class SharedColumns(NativeCache):
         return self._holders
 
     def branch(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Has rows ``targets`` go on from what rows ``sources`` of the same sentences held before the call."""
+        """Has rows ``targets`` go on from what rows ``sources`` of the same sentences held before the call.
+
+        All rows of a sentence are of one length.
+        """
         self._copy_holders(sources, targets)
-        self._copy_lengths(sources, targets)
 
     def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Overwrites rows ``targets`` with what rows ``sources`` held before the call: of whole sentences."""
@@ -119,10 +121,9 @@ class SharedColumns(NativeCache):
 
     def _copy_holders(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         if set(sources).isdisjoint(targets):
-            lengths = [self.lengths[source] for source in sources]
             self._library.branch(
-                pointer(self._holders), long(self._holders.size(1)), longs(sources), longs(targets), longs(lengths),
-                long(len(lengths)),
+                pointer(self._holders), long(self._holders.size(1)), longs(sources), longs(targets),
+                long(self.num_columns), long(len(sources)),
             )  # fmt: skip
             return
         from_rows, to_rows = torch.tensor([list(sources), list(targets)])

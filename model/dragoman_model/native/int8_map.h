@@ -39,7 +39,7 @@ void pack(const int8_t *weight, int64_t outputs, int64_t inputs, int8_t *packed,
             sum += value;
             packed[((n / LANES) * (inputs / 4) + k / 4) * LANES * 4 + (n % LANES) * 4 + k % 4] = value;
         }
-        sums[n] = sum * ZERO;
+        sums[n] = -sum * ZERO;
     }
 }
 
@@ -74,8 +74,10 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
         const int64_t inputs = map->inputs, outputs = map->outputs;                                        \
         const int8_t *weight = (const int8_t *)map->weight + block * inputs * LANES;                       \
         vint sum[M][B];                                                                                    \
-        UNROLL for (int m = 0; m < M; m++)                                                                 \
-            UNROLL for (int b = 0; b < B; b++) sum[m][b] = zero_int();                                     \
+        UNROLL for (int b = 0; b < B; b++) {                                                               \
+            const vint start = load_bytes(map->sums + (block + b) * LANES);                                \
+            UNROLL for (int m = 0; m < M; m++) sum[m][b] = start;                                          \
+        }                                                                                                  \
         for (int64_t k = 0; k < inputs; k += 4) {                                                          \
             vint w[B];                                                                                     \
             UNROLL for (int b = 0; b < B; b++) w[b] = load_bytes(weight + b * inputs * LANES + k * LANES); \
@@ -86,16 +88,15 @@ ONE_COPY static float quantize(const float *x, int64_t inputs, uint8_t *q) {
                 UNROLL for (int b = 0; b < B; b++) dot(sum[m][b], a, w[b]);                                \
             }                                                                                              \
         }                                                                                                  \
-        UNROLL for (int m = 0; m < M; m++) {                                                               \
-            float *result = out + m * outputs;                                                             \
-            UNROLL for (int b = 0; b < B; b++) {                                                           \
-                const int64_t n = (block + b) * LANES;                                                     \
-                vint centred = VI(sub_epi32)(sum[m][b], load_bytes(map->sums + n));                        \
-                vfloat scale = VI(mul_ps)(VI(set1_ps)(steps[m]), VI(loadu_ps)(map->scales + n));           \
-                vfloat y = VI(fmadd_ps)(to_float(centred), scale, VI(loadu_ps)(map->bias + n));            \
+        UNROLL for (int b = 0; b < B; b++) {                                                               \
+            const int64_t n = (block + b) * LANES;                                                         \
+            const vfloat scale = VI(loadu_ps)(map->scales + n), bias = VI(loadu_ps)(map->bias + n);        \
+            UNROLL for (int m = 0; m < M; m++) {                                                           \
+                vfloat y = VI(mul_ps)(VI(set1_ps)(steps[m]), scale);                                       \
+                y = VI(fmadd_ps)(to_float(sum[m][b]), y, bias);                                            \
                 if (relu) y = VI(max_ps)(y, VI(setzero_ps)());                                             \
                 if (add) y = VI(add_ps)(y, VI(loadu_ps)(add + m * outputs + n));                           \
-                VI(storeu_ps)(result + n, y);                                                              \
+                VI(storeu_ps)(out + m * outputs + n, y);                                                   \
             }                                                                                              \
         }                                                                                                  \
     }

@@ -60,7 +60,7 @@ ONE_COPY static void normalize(const Norm *norm, const float *x, int64_t rows, i
 
 /* Floats that a call needs beside what it is given. */
 int64_t scratch_floats(int64_t rows, int64_t width, int64_t inner, int64_t columns) {
-    return rows * (2 * width + most(3 * width, inner) + most(width, inner) / 4 + 2) + (rows + 2) * columns + LANES + 128;
+    return rows * (2 * width + most(3 * width, inner) + most(width, inner) / 4 + 2) + (rows + 3) * columns + 2 * LANES + 128;
 }
 
 /* What a row reads: its token's embedding, scaled, and its position. */
@@ -86,7 +86,7 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
     float *weights = aligned(projected + tokens * most(3 * width, inner));
     int64_t longest = 0;
     for (int64_t s = 0; s < num_sentences; s++) longest = most(longest, lengths[s]);
-    int32_t *places = (int32_t *)(weights + longest + LANES);
+    int32_t *places = (int32_t *)(weights + 2 * (longest + LANES));
     for (int64_t c = 0; c < longest; c++) places[c] = c * 3 * width;
     void *rest = aligned((float *)(places + longest));
     const int64_t head = width / num_heads;
@@ -96,11 +96,14 @@ void encode(const Stack *stack, const int64_t *token_ids, const int64_t *lengths
         const float *sentence = projected;
         float *out = h;
         for (int64_t s = 0; s < num_sentences; s++) {
-            for (int64_t t = 0; t < lengths[s]; t++, out += width)
-                for (int64_t i = 0; i < num_heads; i++)
-                    attend(sentence + t * 3 * width + i * head, sentence + width + i * head,
-                           sentence + 2 * width + i * head, 0, lengths[s], head, places, weights, out + i * head);
+            for (int64_t i = 0; i < num_heads; i++) {
+                const float *queries = sentence + i * head, *keys = queries + width, *values = keys + width;
+                attend((Attention){queries, keys, values, places, weights, out + i * head,
+                                   3 * width, 0, width, lengths[s], lengths[s], head},
+                       0, lengths[s], head);
+            }
             sentence += lengths[s] * 3 * width;
+            out += lengths[s] * width;
         }
         apply(&layer->self_out, h, tokens, 0, x, x, rest);
         normalize(&layer->feed_forward.norm, x, tokens, width, h);
@@ -125,11 +128,19 @@ typedef struct {
     float *log_probabilities; /* of best tokens */
 } Wanted;
 
-/* One step of R rows, which read token_ids, (R), and get the states, (R, D), that the map to the vocabulary reads.
+/* How many numbers two rows of them start with that are the same. */
+static int64_t same_start(const int32_t *one, const int32_t *other, int64_t count) {
+    int64_t same = 0;
+    while (same < count && one[same] == other[same]) same++;
+    return same;
+}
+
+/* One step of R rows, which read token_ids, (R), and get the states, (R, D), that the map to the vocabulary reads, or zeros: with what
+ * memory held before, which may be no number, -infinity for the row would no longer keep it out.
  *
- * Row r has lengths[r] steps behind it, writes its new keys and values behind them, and belongs to sentence r / beams, with
- * source_lengths of columns; of one whose hypothesis has come to -infinity nothing is computed. caches holds each layer's; holders,
- * (rows, self_columns), says in which row of its sentence a row finds each of its columns.
+ * Row r has lengths[r] steps behind it, as many as the others of its sentence, r / beams, writes its new keys and values behind them,
+ * and attends to source_lengths of columns; of one whose hypothesis has come to -infinity nothing is computed. caches holds each
+ * layer's; holders, (rows, self_columns), says in which row of its sentence a row finds each of its columns.
  */
 void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *token_ids, const int64_t *lengths,
           const int64_t *source_lengths, const Caches *caches, int32_t *holders, float *states, const Wanted *wanted,
@@ -138,7 +149,10 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
     const int64_t num_layers = stack->num_layers, num_heads = stack->num_heads, width = stack->width, inner = stack->inner;
     int64_t active[all_rows + 1], rows = 0;
     for (int64_t r = 0; r < all_rows; r++)
-        if (!wanted->sums || wanted->sums[r] != -INFINITY) active[rows++] = r;
+        if (!wanted->sums || wanted->sums[r] != -INFINITY)
+            active[rows++] = r;
+        else
+            memset(states + r * width, 0, width * sizeof(float));
     float *x = aligned(scratch);
     scratch = x + rows * width;
     for (int64_t a = 0; a < rows; a++) embed(stack, token_ids[active[a]], lengths[active[a]], x + a * width);
@@ -147,9 +161,9 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
     int64_t longest = 0;
     for (int64_t r = 0; r < all_rows; r++) longest = most(longest, lengths[r] + 1);
     for (int64_t s = 0; s < all_rows / beams; s++) longest = most(longest, source_lengths[s]);
-    int32_t *source_places = (int32_t *)(weights + longest + LANES), *places = source_places + longest;
+    int32_t *source_places = (int32_t *)(weights + 2 * (longest + LANES)), *places = source_places + longest;
     void *rest = aligned((float *)(places + rows * longest));
-    const int64_t head = width / num_heads, self_columns = caches->self_columns;
+    const int64_t head = width / num_heads, self_columns = caches->self_columns, next_head = self_columns * head;
     const int64_t size = caches->is_half ? sizeof(half) : sizeof(float);
     for (int64_t c = 0; c < longest; c++) source_places[c] = c * head;
     for (int64_t a = 0; a < rows; a++) {
@@ -158,39 +172,49 @@ void step(const Stack *stack, int64_t all_rows, int64_t beams, const int64_t *to
         held[lengths[r]] = r % beams;
         for (int64_t c = 0; c <= lengths[r]; c++) places[a * longest + c] = (held[c] * num_heads * self_columns + c) * head;
     }
+    int64_t ends[rows + 1], shared[rows + 1]; /* of a sentence, at its first row: where its rows end, and the columns they have in common */
+    for (int64_t first = 0; first < rows; first = ends[first]) {
+        int64_t end = first + 1, common = lengths[active[first]];
+        for (; end < rows && active[end] / beams == active[first] / beams; end++)
+            common = same_start(places + first * longest, places + end * longest, common);
+        ends[first] = end;
+        shared[first] = common;
+    }
     for (int64_t l = 0; l < num_layers; l++) {
         const Layer *layer = layers + l;
         const Caches *cache = caches + l;
         normalize(&layer->self_norm, x, rows, width, h);
         apply(&layer->self_in, h, rows, 0, 0, projected, rest);
-        for (int64_t first = 0, end; first < rows; first = end) { /* a sentence, one head after the other */
-            const int64_t sentence = active[first] / beams;
-            for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
+        for (int64_t first = 0; first < rows; first = ends[first]) { /* a sentence, one head after the other */
+            const int64_t sentence = active[first] / beams, length = lengths[active[first]];
             for (int64_t i = 0; i < num_heads; i++) {
                 char *keys = cache->self + (sentence * beams * num_heads + i) * self_columns * head * size;
                 char *values = keys + cache->self_rows * num_heads * self_columns * head * size;
-                for (int64_t a = first; a < end; a++) {
+                const float *queries = projected + first * 3 * width + i * head;
+                for (int64_t a = first; a < ends[first]; a++) {
                     const float *mine = projected + a * 3 * width + i * head;
-                    const int32_t *place = places + a * longest;
-                    const int64_t length = lengths[active[a]];
-                    keep(mine + width, head, cache->is_half, keys + place[length] * size);
-                    keep(mine + 2 * width, head, cache->is_half, values + place[length] * size);
-                    attend(mine, keys, values, cache->is_half, length + 1, head, place, weights, h + a * width + i * head);
+                    char *key = keys + places[a * longest + length] * size, *value = values + places[a * longest + length] * size;
+                    keep(mine + width, head, cache->is_half, key);
+                    keep(mine + 2 * width, head, cache->is_half, value);
+                    fetch(key + next_head * size, head * size);
+                    fetch(value + next_head * size, head * size);
                 }
+                attend((Attention){queries, keys, values, places + first * longest, weights, h + first * width + i * head,
+                                   3 * width, longest, width, length + 1, shared[first], next_head},
+                       cache->is_half, ends[first] - first, head);
             }
         }
         apply(&layer->self_out, h, rows, 0, x, x, rest);
         normalize(&layer->cross_norm, x, rows, width, h);
         apply(&layer->cross_in, h, rows, 0, 0, projected, rest);
-        for (int64_t first = 0, end; first < rows; first = end) {
-            const int64_t sentence = active[first] / beams;
-            for (end = first + 1; end < rows && active[end] / beams == sentence;) end++;
+        for (int64_t first = 0; first < rows; first = ends[first]) {
+            const int64_t sentence = active[first] / beams, length = source_lengths[sentence];
             for (int64_t i = 0; i < num_heads; i++) {
                 const char *keys = cache->cross + (sentence * num_heads + i) * cache->cross_columns * head * size;
                 const char *values = keys + cache->cross_rows * num_heads * cache->cross_columns * head * size;
-                for (int64_t a = first; a < end; a++)
-                    attend(projected + a * width + i * head, keys, values, cache->is_half, source_lengths[sentence], head,
-                           source_places, weights, h + a * width + i * head);
+                attend((Attention){projected + first * width + i * head, keys, values, source_places, weights,
+                                   h + first * width + i * head, width, 0, width, length, length, cache->cross_columns * head},
+                       cache->is_half, ends[first] - first, head);
             }
         }
         apply(&layer->cross_out, h, rows, 0, x, x, rest);
@@ -222,10 +246,10 @@ void copy_rows(const char *from, int64_t from_rows, int64_t from_columns, char *
                        from + ((part * from_rows + sources[i]) * num_heads + h) * from_columns, lengths[i] * bytes);
 }
 
-/* Has rows go on from what others hold, which are none of them: see step. */
-void branch(int32_t *holders, int64_t columns, const int64_t *sources, const int64_t *targets, const int64_t *lengths, int64_t count) {
+/* Has rows go on from what others hold, which are none of them, in so many columns at most: see step. */
+void branch(int32_t *holders, int64_t columns, const int64_t *sources, const int64_t *targets, int64_t used, int64_t count) {
     for (int64_t i = 0; i < count; i++)
-        memcpy(holders + targets[i] * columns, holders + sources[i] * columns, lengths[i] * sizeof(int32_t));
+        memcpy(holders + targets[i] * columns, holders + sources[i] * columns, used * sizeof(int32_t));
 }
 
 /* Writes sentences' keys and values, (P, L, 2, H, W), into new rows of a cache, (L, 2, rows, H, C, W): those of sentence i, which

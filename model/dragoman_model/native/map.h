@@ -9,7 +9,7 @@ typedef struct {
     const void *weight;  /* as int8_map.h or float_map.h lays it out */
     const float *scales; /* (N), of int8; none in float32 */
     const float *bias;   /* (N) */
-    const int32_t *sums; /* (N), of each output's weights, times ZERO; of int8 */
+    const int32_t *sums; /* (N), of each output's weights, times -ZERO: what its products start from; of int8 */
     int64_t inputs, outputs;
 } Map;
 

@@ -166,7 +166,7 @@ class NativeModel(InferenceModel):
         """Takes a step and returns what it says of the rows of each cache, as `InferenceModel.predict` does."""
         for cache in caches:
             cache.make_room()
-        parts = token_ids.split([cache.num_rows for cache in caches])
+        parts = [token_ids] if len(caches) == 1 else token_ids.split([cache.num_rows for cache in caches])
         predictions: list[Predictions] = []
         for part, cache, expansion in zip(parts, caches, expansions or [None] * len(caches), strict=True):
             asked = NativePredictions(self, cache.num_rows, expansion)

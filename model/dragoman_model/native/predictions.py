@@ -24,16 +24,14 @@ class NativePredictions(Predictions):
     """What a step finds out while the logits are near; whoever wants logits themselves has them computed once more.
 
     Attributes:
-        states: What the map to the vocabulary reads, (R, D).
+        states: What the map to the vocabulary reads, (R, D); 0 of rows without a hypothesis.
         wanted: Where the step puts its answers.
     """
 
     def __init__(self, model: NativeModel, num_rows: int, expansion: Expansion | None) -> None:
         self._native = model
         self._expansion = expansion
-        # Not what memory held before, for rows without a hypothesis: with a number that is none there, −∞ for the row would no
-        # longer keep it out.
-        self.states = torch.zeros((num_rows, model.config.d_model))
+        self.states = torch.empty((num_rows, model.config.d_model))
         if expansion is None:
             self._tokens = torch.empty(num_rows, dtype=torch.long)
             self._log_probabilities = torch.empty(num_rows)
@@ -45,11 +43,15 @@ class NativePredictions(Predictions):
         num_sentences, width = sums.shape
         count = min(count, width * model.config.target_vocab_size)
         self._sums = sums.float()
-        self._places = torch.empty((2, num_sentences, count), dtype=torch.long)
+        self._parents = torch.empty((num_sentences, count), dtype=torch.long)
+        self._tokens = torch.empty((num_sentences, count), dtype=torch.long)
         self._ranks = torch.empty((num_sentences, count), dtype=torch.float64)
-        parents, tokens = self._places
         self.wanted = Wanted(
-            self._sums.data_ptr(), count, parents.data_ptr(), tokens.data_ptr(), self._ranks.data_ptr()
+            self._sums.data_ptr(),
+            count,
+            self._parents.data_ptr(),
+            self._tokens.data_ptr(),
+            self._ranks.data_ptr(),
         )
 
     def logits(self, rows: Sequence[int] | None = None) -> Tensor:
@@ -62,7 +64,7 @@ class NativePredictions(Predictions):
 
     def expand(self, constraints: Sequence[Constraint]) -> tuple[Tensor, ...]:
         """Returns the continuations that the step was asked for, as `search.expand` does."""
-        (parents, tokens), ranks = self._places, self._ranks
+        parents, tokens, ranks = self._parents, self._tokens, self._ranks
         bound = _bound_sentences(constraints, parents, tokens)
         if not bound:
             return parents, tokens, ranks, ranks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -18,4 +19,5 @@ def pointer(tensor: Tensor) -> Pointer:
 
 def longs(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
     """Returns numbers as an array."""
-    return (long * len(values))(*values)
+    # By way of Python's own, which takes them at once; ctypes takes them one by one.
+    return (long * len(values)).from_buffer(array("q", values))
