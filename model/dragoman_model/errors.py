@@ -8,6 +8,7 @@
     ├── DeviceError               the wished device or precision is not to be had here
     ├── SentenceTooLongError      a sentence has more tokens than the model takes
     ├── PrefixTooLongError        a forced start leaves no room for a translation
+    ├── PieceError                a given piece is none that a translation has there
     ├── CacheFullError            a row has taken as many steps as the model's limit
     ├── UnknownPositionError      a sequence is longer than the positions that a model has learnt
     └── TrainingError             a training run cannot start or go on
@@ -72,6 +73,18 @@ class PrefixTooLongError(ModelError):
         self.length = length
         self.limit = limit
         self.text_index: int | None = None
+
+
+class PieceError(ModelError):
+    """A piece is none that a translation can have where it stands.
+
+    Attributes:
+        index: Which of the pieces, from 0.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index = index
 
 
 class CacheFullError(ModelError):

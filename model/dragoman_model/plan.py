@@ -34,8 +34,8 @@ class Sequence:
         max_length: Target tokens at most, without end-of-sentence; at most the model's ``max_target_length`` - 1. It
             counts, and ``options.max_length`` doesn't.
         options: How to search.
-        prefix_ids: Target tokens that every hypothesis starts with, at most ``max_length``. With end-of-sentence last they are
-            all of the translation, which then is only scored.
+        prefix_ids: Target tokens that every hypothesis starts with, at most ``max_length``. So many, or with end-of-sentence
+            last, they are all of the translation, which then is only scored.
         numbers: The source's, beside which the translation may hold no others; None lets it.
         lane: Sentences of one lane can be held while those of another go on.
         report_progress: Each step says how much of the translation is sure by then.

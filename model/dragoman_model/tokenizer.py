@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from dragoman_model.errors import TokenizerError
+from dragoman_model.errors import PieceError, TokenizerError
 from dragoman_model.numbers import DigitTokens, SourceNumbers
 from dragoman_model.text import is_start_of_character, whole_characters
 
@@ -151,6 +151,24 @@ class Tokenizer:
             for i in token_ids
         ]
         return text, pieces
+
+    def target_ids(self, pieces: Sequence[str]) -> list[int]:
+        """Returns the target token ids of a translation's pieces, as `target_pieces` gives them.
+
+        Raises:
+            PieceError: One isn't in the vocabulary, stands for nothing that is written, or ends the sentence before the others.
+        """
+        ids = []
+        for index, piece in enumerate(pieces):
+            token_id = int(self.target.piece_to_id(piece))
+            if self.target.id_to_piece(token_id) != piece:  # what isn't known is the unknown piece
+                raise PieceError(index, f"{piece[:64]!r} is not in the model's vocabulary")
+            if token_id in (PAD_ID, BOS_ID):
+                raise PieceError(index, f"{piece!r} stands in no translation")
+            if token_id == EOS_ID and index < len(pieces) - 1:
+                raise PieceError(index, f"{piece!r} ends a sentence, and may only be the last; give one sentence")
+            ids.append(token_id)
+        return ids
 
     def _in_capitals(self, token_ids: Sequence[int]) -> bool:
         """Returns whether target tokens begin with the mark; behind another token it says nothing."""

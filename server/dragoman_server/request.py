@@ -90,10 +90,10 @@ class AttentionRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRequest:
-    """A valid request for the probability of ``translations``, one for each of ``texts``."""
+    """A valid request for the probability of ``translations``, one for each of ``texts``: itself a text, or a tuple of pieces."""
 
     texts: tuple[str, ...]
-    translations: tuple[str, ...]
+    translations: tuple[str | tuple[str, ...], ...]
     model: ModelChoice
 
 
@@ -107,7 +107,7 @@ class Decode:
         options: How to search.
         prefix_ids: Target tokens that its translation starts with.
         numbers: The source's, beside which the translation may hold no others; None lets it.
-        is_given: They are all of the translation, end-of-sentence last, of which only the score is wanted.
+        is_given: They are all of the translation, of which only the score is wanted.
         attention_heads: (layer, head) pairs whose mean cross-attention over the finished translation is wanted, too; empty is
             off.
     """

@@ -16,6 +16,7 @@ from dragoman.v1 import (
     BatchItem,
     DumpAttentionRequest,
     OutputOptions,
+    ScoreItem,
     ScoreTextRequest,
     StreamTranslateTextRequest,
     TextSplit,
@@ -203,11 +204,12 @@ def validate_score_text(request: ScoreTextRequest, limits: CallLimits) -> ScoreR
         for index, item in enumerate(request.items):
             _check_text(f"items[{index}].text", item.text, limits, findings)
             _check_text(f"items[{index}].translation", item.translation, limits, findings)
+            _check_pieces(f"items[{index}].pieces", item, limits, findings)
     model = _check_model(request, findings)
     findings.raise_any()
     return ScoreRequest(
         texts=tuple(item.text for item in request.items),
-        translations=tuple(item.translation for item in request.items),
+        translations=tuple(tuple(item.pieces) or item.translation for item in request.items),
         model=model,
     )
 
@@ -215,6 +217,16 @@ def validate_score_text(request: ScoreTextRequest, limits: CallLimits) -> ScoreR
 def _check_text(path: str, text: str, limits: CallLimits, findings: Findings) -> None:
     if len(text) > limits.max_text_characters:
         findings.refuse(path, f"{len(text)} characters; at most {limits.max_text_characters} allowed")
+
+
+def _check_pieces(path: str, item: ScoreItem, limits: CallLimits, findings: Findings) -> None:
+    if item.pieces and item.translation:
+        findings.refuse(path, "given beside a translation; give one of the two")
+    num_characters = sum(map(len, item.pieces))
+    if num_characters > limits.max_text_characters:
+        findings.refuse(
+            path, f"{num_characters} characters together; at most {limits.max_text_characters} allowed"
+        )
 
 
 def _check_prefixes(request: TranslateTextRequest, limits: CallLimits, findings: Findings) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceTrainer
 
-from dragoman_model.errors import ModelDirectoryError
+from dragoman_model.errors import ModelDirectoryError, PieceError
 from dragoman_model.tokenizer import (
     BOS_ID,
     CAPITALS_PIECE,
@@ -194,6 +194,30 @@ def test_bytes_that_are_no_character_decode_to_replacement_characters(tokenizer)
 
 
 # Capitals
+
+
+@given(st.lists(st.integers(2, VOCAB_SIZE - 1).filter(lambda i: i != EOS_ID), max_size=30), st.booleans())
+def test_a_translations_pieces_are_its_tokens(tokenizer, ids, is_cut):
+    ids = ids if is_cut else [*ids, EOS_ID]
+    _, pieces = tokenizer.target_pieces(ids)
+    assert tokenizer.target_ids([piece.text for piece in pieces]) == ids
+
+
+@pytest.mark.parametrize(
+    ("pieces", "index", "words"),
+    [
+        (["▁", "nowhere to be found"], 1, "not in the model's vocabulary"),
+        (["", "</s>"], 0, "not in the model's vocabulary"),
+        (["a\0"], 0, "not in the model's vocabulary"),
+        (["<s>", "▁"], 0, "in no translation"),
+        (["▁", "<pad>"], 1, "in no translation"),
+        (["▁", "</s>", "▁", "</s>"], 1, "may only be the last"),
+    ],
+)
+def test_a_piece_that_no_translation_has_there_is_refused(tokenizer, pieces, index, words):
+    with pytest.raises(PieceError, match=words) as caught:
+        tokenizer.target_ids(pieces)
+    assert caught.value.index == index
 
 
 @pytest.mark.parametrize("text", ["THE CAT SEES 15 APPLES!", "OK", "NAÏVE 😀", "ÄPFEL", "A B"])

@@ -153,6 +153,7 @@ OBEYED: list[tuple[str, Any, str, Any]] = [
     ("DumpAttentionRequest.selection.top_k", 4, "selection.top_k", 4),
     ("ScoreTextRequest.items.text", "b", "texts", ("b",)),
     ("ScoreTextRequest.items.translation", "b", "translations", ("b",)),
+    ("ScoreTextRequest.items.pieces", ["b"], "translations", (("b",),)),
     ("ScoreTextRequest.model", "en-de", "model.name", "en-de"),
     ("ScoreTextRequest.source_language_code", "en-GB", "model.source_language", "en-GB"),
     ("ScoreTextRequest.target_language_code", "de", "model.target_language", "de"),
@@ -216,6 +217,7 @@ INVALID: list[tuple[str, Any]] = [
     ("TranslateBatchRequest.output.alignment_method", 99),
     ("ScoreTextRequest.items.text", "a" * 11),
     ("ScoreTextRequest.items.translation", "a" * 11),
+    ("ScoreTextRequest.items.pieces", ["aaaaaa", "bbbbb"]),
     ("ScoreTextRequest.source_language_code", "en_GB"),
     ("ScoreTextRequest.target_language_code", "?"),
 ]  # fmt: skip
@@ -234,7 +236,7 @@ REQUESTS: dict[str, Any] = {
     "StreamTranslateTextRequest": StreamTranslateTextRequest(text="a"),
     "TranslateBatchRequest": TranslateBatchRequest(items=[{"id": "1", "text": "a"}]),
     "DumpAttentionRequest": DumpAttentionRequest(text="a"),
-    "ScoreTextRequest": ScoreTextRequest(items=[{"text": "a", "translation": "a"}]),
+    "ScoreTextRequest": ScoreTextRequest(items=[{"text": "a"}]),
 }
 
 

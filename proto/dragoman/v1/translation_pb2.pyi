@@ -457,12 +457,14 @@ class ScoreTextRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ScoreItem, _Mapping]]] = ..., model: _Optional[str] = ..., source_language_code: _Optional[str] = ..., target_language_code: _Optional[str] = ...) -> None: ...
 
 class ScoreItem(_message.Message):
-    __slots__ = ("text", "translation")
+    __slots__ = ("text", "translation", "pieces")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TRANSLATION_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     text: str
     translation: str
-    def __init__(self, text: _Optional[str] = ..., translation: _Optional[str] = ...) -> None: ...
+    pieces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, text: _Optional[str] = ..., translation: _Optional[str] = ..., pieces: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScoreTextResponse(_message.Message):
     __slots__ = ("scores", "model", "model_digest")

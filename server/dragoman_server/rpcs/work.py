@@ -255,13 +255,22 @@ def given_target(served: ServedModel, field: str, translation: str) -> tuple[int
         InvalidArgumentError: There are more than the model writes; ``field`` is the request's field at fault.
     """
     target_ids = tuple(served.model.tokenizer.encode_target(translation))
-    limit = served.model.config.max_target_length
-    if len(target_ids) > limit:
-        description = f"{len(target_ids)} tokens; the model writes at most {limit}, end-of-sentence included"
-        raise InvalidArgumentError(violations=[FieldViolation(field, description)])
+    check_target_length(served, field, len(target_ids))
     return target_ids
 
 
+def check_target_length(served: ServedModel, field: str, length: int) -> None:
+    """Refuses a given translation of more tokens than the model writes.
+
+    Raises:
+        InvalidArgumentError: It is; ``field`` is the request's field at fault.
+    """
+    limit = served.model.config.max_target_length
+    if length > limit:
+        description = f"{length} tokens; the model writes at most {limit}, end-of-sentence included"
+        raise InvalidArgumentError(violations=[FieldViolation(field, description)])
+
+
 def given_work(source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> Decode:
-    """Returns the work of scoring a given translation; both end with end-of-sentence."""
+    """Returns the work of scoring a given translation: to end-of-sentence, or where its tokens lack that, to where it was cut."""
     return Decode(source_ids=source_ids, max_length=len(target_ids), prefix_ids=target_ids, is_given=True)
