@@ -13,6 +13,9 @@ import torch
 # What the decoder makes of a prefix of target tokens: the logits of the next one.
 Logits = Callable[[list[int]], list[float]]
 
+# Padding and begin-of-sentence: no translation holds them, though every softmax counts them.
+UNWRITTEN = (0, 1)
+
 
 class Found(NamedTuple):
     """A translation: its rank, by which it was found, and its score, which is told."""
@@ -57,7 +60,7 @@ def continuations(logits, written, eos, *, prefix, min_length, ngram, penalty):
         ranks = log_softmax(adjusted)
     allowed = []
     for token in range(len(logits)):
-        if token == eos and len(written) < min_length:
+        if token in UNWRITTEN or (token == eos and len(written) < min_length):
             continue
         if ngram and repeats([*written, token], ngram):
             continue
@@ -129,14 +132,14 @@ def search(
 
 def all_translations(logits: Logits, eos, *, vocab_size, max_length, alpha=1.0) -> list[Found]:
     """Every translation there is, best first: those that end, and those cut at the limit."""
-    others = [token for token in range(vocab_size) if token != eos]
+    others = [token for token in range(vocab_size) if token != eos and token not in UNWRITTEN]
     log_probs = {}
     for length in range(max_length):
         for prefix in itertools.product(others, repeat=length):
             log_probs[prefix] = log_softmax(logits(list(prefix)))
     found = []
     for prefix in log_probs:
-        for last in range(vocab_size):
+        for last in [*others, eos]:
             tokens = [*prefix, last]
             if last == eos or len(tokens) == max_length:
                 score = sum(log_probs[tuple(tokens[:i])][token] for i, token in enumerate(tokens))

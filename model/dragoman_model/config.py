@@ -170,6 +170,11 @@ class ModelConfig:
         return self.d_model // self.num_heads
 
     @property
+    def unwritten_ids(self) -> frozenset[int]:
+        """Tokens that stand in no translation: padding, and begin-of-sentence where that is a token of its own."""
+        return frozenset({self.pad_id, self.bos_id} - {self.eos_id, self.unk_id})
+
+    @property
     def parameter_count(self) -> int:
         """Parameters of a model of this shape, each shared one counted once."""
         linear = self.d_model * (self.d_model + 1)

@@ -44,6 +44,7 @@ class Group(ABC, Generic[Search]):
         self.last_ids = torch.empty(0, dtype=torch.long, device=model.device)
         self._model = model
         self._eos_id = model.config.eos_id
+        self._unwritten_ids = model.config.unwritten_ids
         self._is_constrained = False
         self._reports = False
         self._samples = False
@@ -142,13 +143,11 @@ class RowGroup(Group[RowSearch]):
         self.last_ids, log_probs = predictions.best()
         # One wait for the device a step: what it waits for is the step's own work.
         token_ids, values = self.last_ids.tolist(), log_probs.tolist()
+        if not constraints and (self._samples or not self._unwritten_ids.isdisjoint(token_ids)):
+            constraints = [FREE] * len(token_ids)
         # The best of all is as good as always allowed; to look for another among few rows takes as long as for all of them.
-        bound = [
-            row
-            for row, one in enumerate(constraints)
-            if one is not FREE and (self._samples or not one.allows(token_ids[row]))
-        ]
-        if bound or self._samples:
+        bound = self._bound_rows(constraints, token_ids)
+        if bound:
             self._choose_again(predictions, [constraints[row] for row in bound], bound, log_probs)
             token_ids, values = self.last_ids.tolist(), log_probs.tolist()
         width = self.cache.width
@@ -159,6 +158,19 @@ class RowGroup(Group[RowSearch]):
             except Exception as error:
                 self._give_up(search, error)
 
+    def _bound_rows(self, constraints: SequenceOf[Constraint], token_ids: SequenceOf[int]) -> list[int]:
+        """Returns the rows whose best token may not be, or that draw theirs."""
+        if not constraints:
+            return []
+        is_drawn = [search.noise is not None for search in self.searches for _ in range(self.cache.width)]
+        return [
+            row
+            for row, (one, token_id) in enumerate(zip(constraints, token_ids, strict=True))
+            if is_drawn[row]
+            or token_id in self._unwritten_ids
+            or (one is not FREE and not one.allows(token_id))
+        ]
+
     def _choose_again(
         self,
         predictions: Predictions,
@@ -166,22 +178,16 @@ class RowGroup(Group[RowSearch]):
         bound: list[int],
         log_probs: Tensor,
     ) -> None:
-        """Puts what is allowed, and what is drawn, in the place of the best tokens and of their log-probabilities."""
-        if bound:
-            held_logits = predictions.logits(bound)
-            allowed = ban(penalise(held_logits, constraints), constraints, self._eos_id)
-            self.last_ids[bound] = best_tokens(allowed)
-            log_probs[bound] = self._model.log_probabilities(held_logits, self.last_ids[bound])
+        """Puts what is allowed, or what is drawn, in the place of the bound rows' best tokens and of their log-probabilities."""
+        logits = predictions.logits(bound)
+        allowed = ban(penalise(logits, constraints), constraints, self._eos_id, self._unwritten_ids)
+        self.last_ids[bound] = best_tokens(allowed)
         if self._samples:
-            logits = choice = predictions.logits()
-            if bound:
-                choice = logits.clone()
-                choice[bound] = allowed
-            self._draw(choice)
-            log_probs[:] = self._model.log_probabilities(logits, self.last_ids)
+            self._draw(allowed, bound)
+        log_probs[bound] = self._model.log_probabilities(logits, self.last_ids[bound])
 
-    def _draw(self, choice: Tensor) -> None:
-        """Puts a drawn token in the place of the best one where a sentence samples."""
+    def _draw(self, allowed: Tensor, bound: list[int]) -> None:
+        """Puts a drawn token in the place of the best one where a sentence samples; its rows are bound, too."""
         rows: list[int] = []
         noise: list[float] = []
         settings: list[tuple[int, float, float]] = []
@@ -193,17 +199,17 @@ class RowGroup(Group[RowSearch]):
                 rows.append(index * self.cache.width + row)
                 noise.append(search.noise.at(row, search.num_steps))
                 settings.append((options.sampling_topk, options.sampling_topp, options.sampling_temperature))
-        device = choice.device
+        device = allowed.device
+        places = {row: place for place, row in enumerate(bound)}
         top_k, top_p, temperature = torch.tensor(settings, dtype=torch.float64, device=device).unbind(1)
-        indices = torch.tensor(rows, device=device)
         drawn = sample(
-            choice[indices],
+            allowed[[places[row] for row in rows]],
             top_k,
             top_p,
             temperature,
             torch.tensor(noise, dtype=torch.float64, device=device),
         )
-        self.last_ids[indices] = drawn
+        self.last_ids[rows] = drawn
 
 
 class BeamGroup(Group[BeamSearch]):
@@ -218,10 +224,15 @@ class BeamGroup(Group[BeamSearch]):
     def advance(self, predictions: Predictions) -> None:
         """Chooses each sentence's next hypotheses from what the step says of their rows."""
         width = self.cache.width
-        parents, tokens, ranks, log_probs = predictions.expand(self._constraints())
+        constraints = self._constraints()
+        parents, tokens, ranks, log_probs = predictions.expand(constraints)
+        token_lists = tokens.tolist()
+        if not constraints and not all(map(self._unwritten_ids.isdisjoint, token_lists)):
+            parents, tokens, ranks, log_probs = predictions.expand([FREE] * self.cache.num_rows)
+            token_lists = tokens.tolist()
         rank_lists = ranks.tolist()
         candidates = zip(
-            parents.tolist(), tokens.tolist(), rank_lists, rank_lists if log_probs is ranks else log_probs.tolist(),
+            parents.tolist(), token_lists, rank_lists, rank_lists if log_probs is ranks else log_probs.tolist(),
             strict=True,
         )  # fmt: skip
         sources: list[int] = []

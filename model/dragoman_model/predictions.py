@@ -50,10 +50,13 @@ class Predictions:
     def expand(self, constraints: Sequence[Constraint]) -> tuple[Tensor, ...]:
         """Returns the continuations that the step was asked for, as `search.expand` does.
 
+        Without constraints, one for each row, tokens that stand in no translation may be among them.
+
         Parents and token ids are int64, ranks and log-probabilities float64.
         """
         assert self._expansion is not None
+        config = self._model.config
         parents, tokens, ranks, log_probs = expand(
-            self.logits(), constraints, *self._expansion, self._model.config.eos_id, self._model.log_softmax
-        )
+            self.logits(), constraints, *self._expansion, config.eos_id, config.unwritten_ids, self._model.log_softmax
+        )  # fmt: skip
         return parents.long(), tokens.long(), ranks, log_probs

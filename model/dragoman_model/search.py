@@ -5,7 +5,7 @@ Shapes: R rows, N sentences of one width W (R = N × W), V vocabulary, C candida
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as SequenceOf
 
 import torch
@@ -39,12 +39,15 @@ def penalise(logits: Tensor, constraints: SequenceOf[Constraint]) -> Tensor:
     return penalised
 
 
-def ban(logits: Tensor, constraints: SequenceOf[Constraint], eos_id: int) -> Tensor:
+def ban(
+    logits: Tensor, constraints: SequenceOf[Constraint], eos_id: int, unwritten_ids: Collection[int] = ()
+) -> Tensor:
     """Returns logits, (R, V), with −∞ where a row may not go; the same tensor where all may go everywhere.
 
-    A row that may not go anywhere may end.
+    A row that may not go anywhere may end. To the unwritten tokens none may go, unless it must.
     """
     places = [(row, token) for row, c in enumerate(constraints) for token in c.banned]
+    places += [(row, token) for row, c in enumerate(constraints) if c.only is None for token in unwritten_ids]
     kept = [(row, token) for row, c in enumerate(constraints) for token in c.only or ()]
     allowed = logits
     if places:
@@ -91,6 +94,7 @@ def expand(
     sums: Tensor,
     count: int,
     eos_id: int,
+    unwritten_ids: Collection[int],
     log_softmax: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Returns the best continuations of each sentence's live hypotheses, best first.
@@ -100,10 +104,11 @@ def expand(
 
     Args:
         logits: Of the unmodified model, (R, V), float32.
-        constraints: What holds for each row; empty where nothing does.
+        constraints: What holds for each row; empty where nothing does, and then the unwritten tokens are among the others.
         sums: What each live hypothesis has come to, (N, W); −∞ where there is none.
         count: Continuations C of each sentence; fewer where there aren't as many.
         eos_id: End-of-sentence.
+        unwritten_ids: Tokens that stand in no translation.
         log_softmax: Gives the log-probabilities of logits.
 
     Returns:
@@ -113,7 +118,8 @@ def expand(
     num_sentences, width = sums.shape
     penalised = penalise(logits, constraints)
     log_probs = log_softmax(logits)
-    choice = ban(log_probs if penalised is logits else log_softmax(penalised), constraints, eos_id)
+    choice = log_probs if penalised is logits else log_softmax(penalised)
+    choice = ban(choice, constraints, eos_id, unwritten_ids)
     ranks, tokens = top_tokens(choice, min(count, logits.size(1)))  # (R, c)
     totals = ranks.view(num_sentences, width, -1) + sums[..., None]  # (N, W, c)
     best_totals, best = totals.flatten(1).topk(min(count, totals[0].numel()))  # (N, C)

@@ -166,7 +166,9 @@ class Tokenizer:
             if token_id in (PAD_ID, BOS_ID):
                 raise PieceError(index, f"{piece!r} stands in no translation")
             if token_id == EOS_ID and index < len(pieces) - 1:
-                raise PieceError(index, f"{piece!r} ends a sentence, and may only be the last; give one sentence")
+                raise PieceError(
+                    index, f"{piece!r} ends a sentence, and may only be the last; give one sentence"
+                )
             ids.append(token_id)
         return ids
 

@@ -16,9 +16,9 @@ from tests.models import tiny_config
 
 @pytest.fixture(scope="module")
 def toy():
-    """A Transformer of six tokens."""
+    """A Transformer of six tokens beside padding and begin-of-sentence, which no translation holds."""
     torch.manual_seed(5)
-    config = tiny_config(source_vocab_size=6, target_vocab_size=6)
+    config = tiny_config(source_vocab_size=8, target_vocab_size=8)
     transformer = Transformer(config).eval()
     with torch.no_grad():
         transformer.output_weight.mul_(4.0)
@@ -32,7 +32,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_translations(toy, length_penal
     everything = textbook.all_translations(
         textbook.uncached_logits(toy, source_ids),
         2,
-        vocab_size=6,
+        vocab_size=8,
         max_length=max_length,
         alpha=length_penalty,
     )
@@ -46,7 +46,7 @@ def test_a_beam_wider_than_the_vocabulary_allows_returns_what_there_is(toy):
     options = DecodingOptions(beam_size=9, num_hypotheses=9)
     sequence = Sequence(id=0, source_ids=(3, 4, 2), max_length=1, options=options)
     hypotheses = decode_together(toy, [sequence])[0]
-    assert sorted(h.token_ids[0] for h in hypotheses) == list(range(6))
+    assert sorted(h.token_ids[0] for h in hypotheses) == list(range(2, 8))
 
 
 def test_a_search_that_may_go_nowhere_ends(toy):
@@ -54,5 +54,5 @@ def test_a_search_that_may_go_nowhere_ends(toy):
         options = DecodingOptions(beam_size=beam_size, no_repeat_ngram_size=1, min_length=20)
         sequence = Sequence(id=0, source_ids=(3, 4, 2), max_length=20, options=options)
         (best,) = decode_together(toy, [sequence])[0]
-        assert sorted(best.token_ids) == list(range(6))
+        assert sorted(best.token_ids) == list(range(2, 8))
         assert best.token_ids[-1] == 2

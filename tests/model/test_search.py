@@ -69,6 +69,18 @@ def test_banned_tokens_are_out_and_a_forced_one_is_alone():
     assert logits.equal(before)
 
 
+def test_no_row_goes_where_none_may_unless_it_must():
+    logits = random_logits(4, 5)
+    constraints = [FREE, Constraint(only=[0]), Constraint(only=[3, 4], banned=[3]), Constraint(banned=[3, 4])]
+    allowed = ban(logits, constraints, EOS, {0, 1})
+    assert (allowed > -torch.inf).tolist() == [
+        [False, False, True, True, True],
+        [True, False, False, False, False],
+        [False, False, False, False, True],
+        [False, False, True, False, False],
+    ]
+
+
 def test_a_row_with_every_token_banned_may_end():
     logits = random_logits(2, 4)
     allowed = ban(logits, [Constraint(banned=[0, 1, 2, 3]), Constraint(banned=[0, 1, 2])], EOS)
@@ -99,7 +111,7 @@ def test_the_best_token_is_the_first_of_the_largest():
 def test_expansion_ranks_all_continuations_of_a_sentence_together():
     logits = random_logits(6, 9)  # two sentences of three rows
     sums = torch.tensor([[-1.0, -2.0, -torch.inf], [-5.0, -0.5, -0.6]])
-    parents, tokens, ranks, log_probs = expand(logits, (), sums, 6, EOS, log_softmax)
+    parents, tokens, ranks, log_probs = expand(logits, (), sums, 6, EOS, {0}, log_softmax)
     log_p = logits.double().log_softmax(-1).view(2, 3, 9)
     for sentence in range(2):
         totals = (log_p[sentence] + sums[sentence][:, None]).flatten()
@@ -114,7 +126,7 @@ def test_expansion_ranks_by_penalised_logits_and_tells_the_unmodified_log_probab
     logits = random_logits(1, 9)
     best = int(logits.argmax())
     constraints = [Constraint(seen=[best], penalty=1e6, banned=[EOS])]
-    _, tokens, ranks, log_probs = expand(logits, constraints, torch.zeros(1, 1), 8, EOS, log_softmax)
+    _, tokens, ranks, log_probs = expand(logits, constraints, torch.zeros(1, 1), 8, EOS, (), log_softmax)
     penalised = logits.clone()
     penalised[0, best] /= 1e6
     assert EOS not in tokens[0].tolist()

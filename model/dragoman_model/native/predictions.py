@@ -65,7 +65,8 @@ class NativePredictions(Predictions):
     def expand(self, constraints: Sequence[Constraint]) -> tuple[Tensor, ...]:
         """Returns the continuations that the step was asked for, as `search.expand` does."""
         parents, tokens, ranks = self._parents, self._tokens, self._ranks
-        bound = _bound_sentences(constraints, parents, tokens)
+        config = self._native.config
+        bound = _bound_sentences(constraints, parents, tokens, config.unwritten_ids)
         if not bound:
             return parents, tokens, ranks, ranks
         # These once more, with what holds for them.
@@ -73,14 +74,16 @@ class NativePredictions(Predictions):
         rows = [index * width + row for index in bound for row in range(width)]
         parts = expand(
             self.logits(rows), [constraints[row] for row in rows], self._sums[bound], ranks.size(1),
-            self._native.config.eos_id, self._native.log_softmax,
+            config.eos_id, config.unwritten_ids, self._native.log_softmax,
         )  # fmt: skip
         for whole, part in zip((parents, tokens, ranks, log_probs), parts, strict=True):
             whole[bound] = part.to(whole.dtype)
         return parents, tokens, ranks, log_probs
 
 
-def _bound_sentences(constraints: Sequence[Constraint], parents: Tensor, tokens: Tensor) -> list[int]:
+def _bound_sentences(
+    constraints: Sequence[Constraint], parents: Tensor, tokens: Tensor, unwritten_ids: frozenset[int]
+) -> list[int]:
     """Returns the sentences, by index, that have a candidate which may not be; parents and tokens are (N, C)."""
     if not constraints:
         return []
@@ -89,7 +92,8 @@ def _bound_sentences(constraints: Sequence[Constraint], parents: Tensor, tokens:
     for index, candidates in enumerate(zip(parents.tolist(), tokens.tolist(), strict=True)):
         held = constraints[index * width : (index + 1) * width]
         if any(
-            held[parent] is not FREE and not held[parent].allows(token) for parent, token in zip(*candidates)
+            token in unwritten_ids or (held[parent] is not FREE and not held[parent].allows(token))
+            for parent, token in zip(*candidates)
         ):
             bound.append(index)
     return bound

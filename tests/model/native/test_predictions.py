@@ -53,13 +53,31 @@ def test_best_tokens_and_continuations_are_those_of_the_logits(
         )
         totals = log_probs.view(num_sentences, width, -1) + sums[..., None]
         expected = totals.flatten(1).topk(2 * width).values
-        parents, tokens, ranks, told = expanded.expand([FREE] * (num_sentences * width))
+        parents, tokens, ranks, told = expanded.expand(())
         assert ranks is told
         found = totals[torch.arange(num_sentences)[:, None], parents, tokens]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         torch.testing.assert_close(ranks + sums.gather(1, parents), expected, rtol=0, atol=1e-5)
         places = parents * vocab_size + tokens
         assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+@pytest.mark.parametrize(("vocab_size", "num_sentences", "width", "int8"), SHAPES)
+def test_continuations_under_constraints_hold_no_token_that_is_never_written(
+    kernels, vocab_size, num_sentences, width, int8
+):
+    model = make_model(kernels, vocab_size, int8=int8)
+    for best, expanded, sums in steps(model, num_sentences, width):
+        log_probs = best.logits().double().log_softmax(-1)
+        log_probs[:, [0, 1]] = -torch.inf
+        totals = log_probs.view(num_sentences, width, -1) + sums[..., None]
+        expected = totals.flatten(1).topk(2 * width).values
+        parents, tokens, ranks, told = expanded.expand([FREE] * (num_sentences * width))
+        assert ranks.equal(told)
+        assert tokens.min() > 1
+        found = totals[torch.arange(num_sentences)[:, None], parents, tokens]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(ranks + sums.gather(1, parents), expected, rtol=0, atol=1e-5)
 
 
 def test_of_equal_logits_the_first_tokens_are_the_best(kernels):
