@@ -203,7 +203,7 @@ class RowGroup(Group[RowSearch]):
         places = {row: place for place, row in enumerate(bound)}
         top_k, top_p, temperature = torch.tensor(settings, dtype=torch.float64, device=device).unbind(1)
         drawn = sample(
-            allowed[[places[row] for row in rows]],
+            allowed if len(rows) == len(bound) else allowed[[places[row] for row in rows]],
             top_k,
             top_p,
             temperature,

@@ -46,12 +46,14 @@ def ban(
 
     A row that may not go anywhere may end. To the unwritten tokens none may go, unless it must.
     """
-    places = [(row, token) for row, c in enumerate(constraints) for token in c.banned]
-    places += [(row, token) for row, c in enumerate(constraints) if c.only is None for token in unwritten_ids]
+    banned = [(row, token) for row, c in enumerate(constraints) for token in c.banned]
+    unwritten = [
+        (row, token) for row, c in enumerate(constraints) if c.only is None for token in unwritten_ids
+    ]
     kept = [(row, token) for row, c in enumerate(constraints) for token in c.only or ()]
     allowed = logits
-    if places:
-        rows, tokens = torch.tensor(places, device=logits.device).unbind(1)
+    if banned or unwritten:
+        rows, tokens = torch.tensor(banned + unwritten, device=logits.device).unbind(1)
         allowed = allowed.clone()
         allowed[rows, tokens] = -torch.inf
     if kept:
@@ -59,8 +61,8 @@ def ban(
         values = allowed[rows, tokens]
         allowed = allowed.index_fill(0, rows, -torch.inf)
         allowed[rows, tokens] = values
-    if places:
-        stuck = (allowed == -torch.inf).all(-1)
+    if banned:  # without, end-of-sentence is among the others
+        stuck = allowed.amax(-1) == -torch.inf
         allowed[:, eos_id] = torch.where(stuck, logits[:, eos_id], allowed[:, eos_id])
     return allowed
 
