@@ -21,7 +21,7 @@ from dragoman_client.requests import (
     build_translate_chunks,
 )
 from dragoman_client.responses import read_scores, read_translations
-from dragoman_client.results import BatchResult, Score, Translation
+from dragoman_client.results import BatchResult, Score, ScorePair, Translation
 from dragoman_client.selection import AttentionSelection
 from dragoman_client.streams import AsyncTranslationStream
 
@@ -203,7 +203,7 @@ class AsyncTranslator(AsyncServerConnection):
 
     async def score(
         self,
-        pairs: Sequence[tuple[str, str]],
+        pairs: Sequence[ScorePair],
         *,
         source_language: str | None = None,
         target_language: str | None = None,

@@ -20,6 +20,7 @@ from dragoman.v1 import (
 from dragoman_client.chunks import Chunk
 from dragoman_client.errors import FieldViolation, InvalidRequestError
 from dragoman_client.options import AlignmentMethod, DecodingOptions, Split
+from dragoman_client.results import ScoredToken, ScorePair
 from dragoman_client.selection import AttentionSelection
 from dragoman_client.wire_selection import build_selection
 
@@ -143,7 +144,7 @@ def build_batch_header(
 
 
 def build_score_chunks(
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[ScorePair],
     *,
     source_language: str | None,
     target_language: str | None,
@@ -154,20 +155,17 @@ def build_score_chunks(
     Raises:
         InvalidRequestError: A text or a translation cannot be sent.
         TypeError: A pair is none.
+        ValueError: A translation is given in tokens, but without any.
     """
     for index, pair in enumerate(pairs):
         if isinstance(pair, str) or len(pair) != 2:
             raise TypeError(f"pairs[{index}] is {pair!r}; it must be a text and its translation")
-        check_encodable(pair[0], f"items[{index}].text")
-        check_encodable(pair[1], f"items[{index}].translation")
     _check_names(model, source_language, target_language)
+    items = [_build_score_item(index, *pair) for index, pair in enumerate(pairs)]
     return [
         Chunk(
             ScoreTextRequest(
-                items=[
-                    ScoreItem(text=text, translation=translation)
-                    for text, translation in pairs[offset : offset + count]
-                ],
+                items=items[offset : offset + count],
                 model=model or "",
                 source_language_code=source_language or "",
                 target_language_code=target_language or "",
@@ -175,8 +173,29 @@ def build_score_chunks(
             offset,
             count,
         )
-        for offset, count in _cut([len(text) + len(translation) for text, translation in pairs])
+        for offset, count in _cut(
+            [len(item.text) + len(item.translation) + sum(map(len, item.pieces)) for item in items]
+        )
     ]
+
+
+def _build_score_item(index: int, text: str, translation: str | Sequence[ScoredToken]) -> ScoreItem:
+    check_encodable(text, f"items[{index}].text")
+    if not isinstance(translation, Sequence) or isinstance(translation, str | bytes):
+        check_encodable(translation, f"items[{index}].translation")
+        return ScoreItem(text=text, translation=translation)
+    if not translation:
+        raise ValueError(
+            f"pairs[{index}] has no tokens; translate with include_tokens=True, or give the translation's text"
+        )
+    for place, token in enumerate(translation):
+        kind: type = type(token)
+        if not issubclass(kind, ScoredToken):
+            raise TypeError(
+                f"items[{index}].pieces[{place}] is of type {kind.__name__}; it must be ScoredToken"
+            )
+        check_encodable(token.piece, f"items[{index}].pieces[{place}]")
+    return ScoreItem(text=text, pieces=[token.piece for token in translation])
 
 
 def build_attention_request(

@@ -1,7 +1,9 @@
 """What becomes of a text: its translation, what is known of that, its score; plain frozen data."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dragoman_client.errors import DragomanError
 
@@ -48,6 +50,10 @@ class ScoredToken:
     piece: str
     log_probability: float
     span: TextSpan | None
+
+
+ScorePair: TypeAlias = tuple[str, str | Sequence[ScoredToken]]
+"""A text, and its translation to be scored: as text, or in the tokens that it was written in."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,7 @@ class Score:
     Attributes:
         score: Sum of its tokens' log-probabilities (natural), end-of-sentence included.
         normalized_score: ``score`` / tokens.
-        tokens: Its tokens with their log-probabilities, end-of-sentence last.
+        tokens: Its tokens with their log-probabilities, end-of-sentence last unless the tokens given lack it.
         model: Name of the model that scored.
         model_digest: SHA-256 of its weights, in hexadecimal.
     """

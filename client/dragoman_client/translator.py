@@ -20,7 +20,7 @@ from dragoman_client.requests import (
     build_translate_chunks,
 )
 from dragoman_client.responses import read_scores, read_translations
-from dragoman_client.results import BatchResult, Score, Translation
+from dragoman_client.results import BatchResult, Score, ScorePair, Translation
 from dragoman_client.selection import AttentionSelection
 from dragoman_client.streams import TranslationStream
 
@@ -242,19 +242,25 @@ class Translator(ServerConnection):
 
     def score(
         self,
-        pairs: Sequence[tuple[str, str]],
+        pairs: Sequence[ScorePair],
         *,
         source_language: str | None = None,
         target_language: str | None = None,
         model: str | None = None,
         timeout: float | None = None,
     ) -> list[Score]:
-        """Returns how probable given translations are, in their order: of what the model wrote itself, its own score.
+        """Returns how probable given translations are, in their order: of a translation's own tokens, its own score.
+
+        ::
+
+            translation = translator.translate(text, split="none", include_tokens=True)
+            translator.score([(text, translation.tokens), (text, "What else it could be.")])
 
         A long list goes out in several calls, as :meth:`translate` sends one.
 
         Args:
-            pairs: Texts and their translations, each taken as one sentence.
+            pairs: Texts and their translations, each taken as one sentence. A translation is a text, which is cut into tokens
+                anew, or the tokens that it was written in.
             source_language: BCP-47 code; None takes the model's own.
             target_language: BCP-47 code; None takes the model's own.
             model: A name from :meth:`models`; None takes the first that serves the languages.

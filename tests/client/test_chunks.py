@@ -115,6 +115,34 @@ def test_pairs_are_scored_in_their_order_through_as_many_calls_as_it_takes(serve
     )
 
 
+def test_tokens_go_out_as_their_pieces(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        translation = translator.translate("Hi", include_tokens=True)
+        translator.score([("Hi", translation.tokens), ("Hi", list(translation.tokens[:1])), ("Hi", "Ho")])
+
+    (request,) = server.script.score_requests
+    assert [list(item.pieces) for item in request.items] == [["▁<Hi>", "</s>"], ["▁<Hi>"], []]
+    assert [item.translation for item in request.items] == ["", "", "Ho"]
+
+
+def test_tokens_count_among_a_calls_characters(server: ScriptedServer) -> None:
+    long = [ScoredToken("▁x", -0.5, None)] * 6_000
+
+    with Translator(server.address) as translator:
+        translator.score([("a", long), ("b", long)])
+
+    assert [len(request.items) for request in server.script.score_requests] == [1, 1]
+
+
+def test_translation_whose_tokens_were_not_asked_for_is_refused(server: ScriptedServer) -> None:
+    with Translator(server.address) as translator:
+        translation = translator.translate("Hi")
+        with pytest.raises(ValueError, match=r"pairs\[0\] has no tokens; .*include_tokens=True"):
+            translator.score([("Hi", translation.tokens)])
+
+    assert server.script.score_requests == []
+
+
 def test_server_that_scores_fewer_pairs_gets_fewer(server: ScriptedServer) -> None:
     server.script.max_text_count = 7
 
@@ -130,6 +158,8 @@ def test_server_that_scores_fewer_pairs_gets_fewer(server: ScriptedServer) -> No
         (["ab"], r"pairs\[0\] is 'ab'"),
         ([("a", "b"), ("a",)], r"pairs\[1\] is"),
         ([("a", b"b")], "type bytes"),
+        ([("a", None)], "type NoneType"),
+        ([("a", ["b"])], r"items\[0\].pieces\[0\].*type str.*ScoredToken"),
     ],
 )
 def test_what_is_no_pair_is_refused(pairs: object, message: str) -> None:

@@ -14,6 +14,9 @@ from dragoman_client import (
     FinishReason,
     InvalidRequestError,
     NotFoundError,
+    Score,
+    ScoredToken,
+    ScorePair,
     ServingStatus,
     Translation,
     Translator,
@@ -52,6 +55,38 @@ def test_texts_come_back_in_order_with_what_was_measured(server: Addresses) -> N
                 sum(token.log_probability for token in translation.tokens), rel=1e-4
             )
             assert len(translation.tokens) == translation.target_token_count
+
+
+def test_a_translations_tokens_get_its_own_score_again(server: Addresses) -> None:
+    texts = [text for text in TEXTS if text.strip()]
+    options = DecodingOptions(sampling_topk=0, num_hypotheses=2, seed=5, max_decoding_length=12)
+
+    async def score(pairs: list[ScorePair]) -> list[Score]:
+        async with AsyncTranslator(server.grpc) as translator:
+            return await translator.score(pairs)
+
+    with Translator(server.grpc) as translator:
+        made = translator.translate(texts, options=options, split="none", include_tokens=True)
+        hypotheses = [(text, one) for text, each in zip(texts, made) for one in each.alternatives]
+        pairs: list[ScorePair] = [(text, one.tokens) for text, one in hypotheses]
+        blocking = translator.score(pairs)
+
+    for scores in (blocking, asyncio.run(score(pairs))):
+        assert [one.score for one in scores] == pytest.approx([one.score for _, one in hypotheses], abs=1e-4)
+        assert [[token.span for token in one.tokens] for one in scores] == [
+            [token.span for token in one.tokens] for _, one in hypotheses
+        ]
+
+
+def test_tokens_of_several_sentences_are_refused(server: Addresses) -> None:
+    options = DecodingOptions(max_decoding_length=4)
+    with Translator(server.grpc) as translator:
+        [one] = translator.translate(["He sings!"], options=options, include_tokens=True)
+        end = ScoredToken("</s>", -0.1, None)
+        with pytest.raises(InvalidRequestError, match="one sentence") as refused:
+            translator.score([("a", "b"), ("He sings! He sings!", [end, *one.tokens])])
+
+    assert [violation.field for violation in refused.value.field_violations] == ["items[1].pieces[0]"]
 
 
 def test_blocking_and_asynchronous_clients_get_the_same(server: Addresses) -> None:
