@@ -63,5 +63,5 @@ def test_nothing_but_special_tokens_is_said_to_be() -> None:
 def test_what_to_install_is_said_where_matplotlib_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    with pytest.raises(ImportError, match=r"pip install 'dragoman\[plot\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[plot\]'"):
         check_plotting()
