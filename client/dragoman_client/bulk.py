@@ -212,11 +212,13 @@ class Outage:
         Raises:
             DragomanError: The error itself: another try makes no sense, or the time is up.
         """
-        if not isinstance(error, RETRYABLE):
+        # A call that reaches a server in the moment in which that stops is cancelled there by gRPC, before any of its code runs.
+        is_cut_off = error.code is grpc.StatusCode.CANCELLED and error.reason is None
+        if not (isinstance(error, RETRYABLE) or is_cut_off):
             raise error
         if self._since is None:
             self._since = now
-        is_new = isinstance(error, UnavailableError) and not self._answered
+        is_new = not isinstance(error, OverloadedError) and not self._answered
         limit = min(self._max_seconds, _MAX_NEW_SECONDS) if is_new else self._max_seconds
         delay = error.retry_after_seconds or self._delay
         if now - self._since + delay > limit:

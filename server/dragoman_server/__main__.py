@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -34,6 +35,8 @@ def _fill_standard_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # 0 to 2 are the standard streams
         pass
     os.close(number)
+    # Which Python has as None then; what is printed there would go to standard output.
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
 def _end_at_once(number: int, _: FrameType | None) -> NoReturn:

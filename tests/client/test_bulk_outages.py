@@ -334,6 +334,14 @@ def test_outage_is_waited_for_longer_and_longer_and_ends_with_an_answer() -> Non
         outage.delay(ServerError("no"), 100)
 
 
+def test_call_that_a_stopping_server_cut_off_is_made_again() -> None:
+    outage = Outage(10)
+    outage.answer()
+    assert outage.delay(ServerError("cut off", code=grpc.StatusCode.CANCELLED), 0) == 0.1
+    with pytest.raises(ServerError):
+        outage.delay(ServerError("no", code=grpc.StatusCode.CANCELLED, reason="CANCELLED"), 0)
+
+
 def test_server_that_never_answered_is_waited_for_only_where_it_says_that_it_is_busy() -> None:
     with pytest.raises(UnavailableError):
         Outage(30).delay(UnavailableError("x", retry_after_seconds=2), 0)

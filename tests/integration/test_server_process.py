@@ -133,6 +133,21 @@ def test_it_serves_and_stops_with_its_standard_streams_closed(model: Path):
     assert log.endswith("stopped all_calls_ended=True\n")
 
 
+def test_it_serves_and_stops_with_standard_error_closed(model: Path):
+    command = [*COMMAND, "--model", str(model), "--listen", "127.0.0.1:0", "--http", "", "--engine", "thread"]
+    with subprocess.Popen(
+        ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *command],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving ")
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+
+
 def test_standard_output_that_takes_nothing_is_one_line_and_exit_1(model: Path):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
