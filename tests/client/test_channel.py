@@ -12,7 +12,9 @@ AT_ONCE = (("grpc-retry-pushback-ms", "1"),)
 NEVER = (("grpc-retry-pushback-ms", "-1"),)
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED]
+)
 def test_call_that_fails_twice_succeeds_at_the_third_attempt(
     server: ScriptedServer, code: grpc.StatusCode
 ) -> None:
