@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import select
 import sys
 import traceback
@@ -12,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from dragoman_server.metrics import UNKNOWN_MODEL
 
@@ -109,7 +111,7 @@ class _UnblockedHandler(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+        super().__init__(_never_waiting(stream))
         self._wait = _waiting_for_room(stream)
         self._num_lost = 0
 
@@ -125,6 +127,25 @@ class _UnblockedHandler(logging.StreamHandler[TextIO]):
             self._num_lost = 0
             super().emit(lost)
         super().emit(record)
+
+
+def _never_waiting(stream: TextIO) -> TextIO:
+    """Returns what writes to the same terminal and rather cuts a line short than waits; anything else than a terminal as it is.
+
+    A terminal says that it has room where it has some for a single character, and whoever writes more waits for the rest.
+    """
+    if sys.platform == "win32" or not stream.isatty():
+        return stream
+    try:  # anew, or whoever else writes to it wouldn't wait either
+        number = os.open(os.ttyname(stream.fileno()), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # it has no name here, as in some containers, or is another user's
+        return stream
+    return io.TextIOWrapper(
+        cast(BinaryIO, io.FileIO(number, "w")),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        write_through=True,
+    )
 
 
 def _waiting_for_room(stream: TextIO) -> Callable[[int], object]:

@@ -6,6 +6,7 @@ import json
 import logging
 import mmap
 import os
+import pty
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -112,3 +113,14 @@ def test_a_log_that_nobody_reads_is_not_waited_for_and_says_later_what_it_lost(p
     assert 0 < len(kept) < 1000
     assert (told["level"], told["event"], told["count"]) == ("warning", "log lines lost", 1000 - len(kept))
     assert [line["number"] for line in after] == [1000, 1001]
+
+
+def test_a_terminal_that_nobody_reads_is_not_waited_for():
+    near_end, far_end = pty.openpty()
+    with os.fdopen(near_end, "rb", buffering=0) as screen, os.fdopen(far_end, "w", buffering=1) as stream:
+        set_up_logging("json", "info", stream)
+        logger = logging.getLogger("dragoman_server.test")
+        for number in range(1000):  # far more than it holds
+            log_event(logger, logging.INFO, "call", number=number)
+        first = json.loads(screen.read(1 << 20).splitlines()[0])
+    assert first["number"] == 0
