@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import select
+import stat
 import sys
 import traceback
 from collections.abc import Callable
@@ -130,15 +131,19 @@ class _UnblockedHandler(logging.StreamHandler[TextIO]):
 
 
 def _never_waiting(stream: TextIO) -> TextIO:
-    """Returns what writes to the same terminal and rather cuts a line short than waits; anything else than a terminal as it is.
+    """Returns what writes to the same terminal or pipe and rather cuts a line short than waits; anything else as it is.
 
-    A terminal says that it has room where it has some for a single character, and whoever writes more waits for the rest.
+    They say that they have room where it is for a part of a line, and whoever writes more waits for the rest.
     """
-    if sys.platform == "win32" or not stream.isatty():
+    if sys.platform != "linux":
         return stream
-    try:  # anew, or whoever else writes to it wouldn't wait either
-        number = os.open(os.ttyname(stream.fileno()), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:  # it has no name here, as in some containers, or is another user's
+    try:
+        number = stream.fileno()
+        if not (stream.isatty() or stat.S_ISFIFO(os.fstat(number).st_mode)):
+            return stream
+        # Opened anew, or whoever else writes to it wouldn't wait either.
+        number = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError):  # it is no file, nobody reads it any more, or it is another user's
         return stream
     return io.TextIOWrapper(
         cast(BinaryIO, io.FileIO(number, "w")),

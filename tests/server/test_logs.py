@@ -115,6 +115,16 @@ def test_a_log_that_nobody_reads_is_not_waited_for_and_says_later_what_it_lost(p
     assert [line["number"] for line in after] == [1000, 1001]
 
 
+def test_a_line_that_is_longer_than_what_a_pipe_has_room_for_is_not_waited_for(pipe: tuple[int, TextIO]):
+    read_end, stream = pipe
+    set_up_logging("json", "info", stream)
+    logger = logging.getLogger("dragoman_server.test")
+    for number in range(20):
+        log_event(logger, logging.INFO, "call", number=number, ids="i" * 5000)
+    first = os.read(read_end, 1 << 20).splitlines()[0]
+    assert json.loads(first)["number"] == 0
+
+
 def test_a_terminal_that_nobody_reads_is_not_waited_for():
     near_end, far_end = pty.openpty()
     with os.fdopen(near_end, "rb", buffering=0) as screen, os.fdopen(far_end, "w", buffering=1) as stream:

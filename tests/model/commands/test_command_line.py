@@ -230,7 +230,9 @@ main()
 
 @pytest.mark.parametrize("module", ["click", "dragoman_model.commands.info"])
 def test_an_interrupt_while_it_imports_ends_it_without_a_word(module: str, model: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING, module, "info", str(model)]
+    # Whoever runs the tests may ignore interrupts, as a shell's & does.
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", listening + INTERRUPTED_WHILE_IMPORTING, module, "info", str(model)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
