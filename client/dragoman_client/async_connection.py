@@ -12,7 +12,7 @@ from dragoman_client.channel import (
     DEFAULT_TIMEOUT_SECONDS,
     Metadata,
     open_async_channel,
-    open_channel,
+    open_bulk_channel,
 )
 from dragoman_client.closing import AsyncClosing
 from dragoman_client.core import Core, read_health, read_health_error
@@ -50,7 +50,7 @@ class AsyncServerConnection(AsyncClosing):
     def _connected_for_bulk(self) -> grpc.Channel:
         """Returns the channel of bulk translations, which ``bulk_connection`` explains."""
         if self._bulk_channel is None:
-            self._bulk_channel = open_channel(self._core.address, self._credentials)
+            self._bulk_channel = open_bulk_channel(self._core.address, self._credentials)
         return self._bulk_channel
 
     async def models(self, *, timeout: float | None = None) -> ModelList:

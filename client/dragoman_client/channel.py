@@ -72,6 +72,17 @@ def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> g
     return grpc.secure_channel(address, credentials, options)
 
 
+def open_bulk_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    """Returns what :func:`open_channel` does, for bulk translations, which send again by themselves what has no answer.
+
+    With gRPC's retries, which are none for them, a call that is made in the moment in which the server ends may never end.
+    """
+    options = [*channel_options(address), ("grpc.enable_retries", 0)]
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)
+
+
 def open_async_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
     """Returns what :func:`open_channel` does, for the event loop that runs now."""
     options = channel_options(address)

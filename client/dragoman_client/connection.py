@@ -6,7 +6,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import ListModelsRequest, TranslationServiceStub
-from dragoman_client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, Metadata, open_channel
+from dragoman_client.channel import (
+    DEFAULT_ADDRESS,
+    DEFAULT_TIMEOUT_SECONDS,
+    Metadata,
+    open_bulk_channel,
+    open_channel,
+)
 from dragoman_client.closing import Closing
 from dragoman_client.core import Core, read_health, read_health_error
 from dragoman_client.errors import DragomanError
@@ -26,7 +32,9 @@ class ServerConnection(Closing):
         metadata: Metadata = (),
     ) -> None:
         self._core = Core(address, timeout=timeout, metadata=metadata)
+        self._credentials = credentials
         self._channel = open_channel(address, credentials)
+        self._bulk_channel: grpc.Channel | None = None
         self._stub = TranslationServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
@@ -66,7 +74,15 @@ class ServerConnection(Closing):
             return read_health_error(error)
         return read_health(response)
 
+    def _connected_for_bulk(self) -> grpc.Channel:
+        """Returns the channel of bulk translations, opened at the first of them."""
+        if self._bulk_channel is None:
+            self._bulk_channel = open_bulk_channel(self._core.address, self._credentials)
+        return self._bulk_channel
+
     def close(self) -> None:
         """Ends the connection; calls that run in other threads fail."""
         self._core.closed = True
+        if self._bulk_channel is not None:
+            self._bulk_channel.close()
         self._channel.close()

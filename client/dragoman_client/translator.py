@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Sequence
 from typing import overload
 
-from dragoman.v1 import ScoreTextRequest, TranslateTextRequest
+from dragoman.v1 import ScoreTextRequest, TranslateTextRequest, TranslationServiceStub
 from dragoman_client.attention import Attention
 from dragoman_client.attention_reader import AttentionReader
 from dragoman_client.bulk import DEFAULT_MAX_OUTAGE_SECONDS, DEFAULT_MAX_PENDING, Bulk, Outage, pair_prefixes
@@ -236,7 +236,7 @@ class Translator(ServerConnection):
             BulkCalls(
                 header=header,
                 begin=lambda: self._core.begin(timeout),
-                start=self._stub.TranslateBatch,
+                start=TranslationServiceStub(self._connected_for_bulk()).TranslateBatch,
             ),
         )
 
