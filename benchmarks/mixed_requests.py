@@ -173,7 +173,7 @@ async def run_calls(
     """Sends so many requests through so many callers.
 
     Returns:
-        How many ended with each status code, by "method code", and what ended as it should not have.
+        How many ended with each status code, by "method code", and what ended as it should not have, with what was said of it.
     """
     ends: Counter[str] = Counter()
     wrong: list[str] = []
@@ -182,10 +182,11 @@ async def run_calls(
     async def call_in_turn() -> None:
         for _ in left:
             mixed = make()
-            code = await finish(start(stub, mixed))
+            call = start(stub, mixed)
+            code = await finish(call)
             ends[f"{mixed.method} {code}"] += 1
             if code not in mixed.codes:
-                wrong.append(f"{mixed.method} {code}")
+                wrong.append(f"{mixed.method} {code}: {await call.details()}")
             after_each(sum(ends.values()))
 
     await asyncio.gather(*(call_in_turn() for _ in range(num_callers)))
