@@ -66,10 +66,7 @@ def channel_options(address: str) -> list[tuple[str, str | int]]:
 
 def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
     """Returns a channel to the server at ``address``, in plain text where there are no credentials."""
-    options = channel_options(address)
-    if credentials is None:
-        return grpc.insecure_channel(address, options)
-    return grpc.secure_channel(address, credentials, options)
+    return _open(address, credentials, channel_options(address))
 
 
 def open_bulk_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
@@ -77,10 +74,7 @@ def open_bulk_channel(address: str, credentials: grpc.ChannelCredentials | None)
 
     With gRPC's retries, which are none for them, a call that is made in the moment in which the server ends may never end.
     """
-    options = [*channel_options(address), ("grpc.enable_retries", 0)]
-    if credentials is None:
-        return grpc.insecure_channel(address, options)
-    return grpc.secure_channel(address, credentials, options)
+    return _open(address, credentials, [*channel_options(address), ("grpc.enable_retries", 0)])
 
 
 def open_async_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
@@ -89,6 +83,14 @@ def open_async_channel(address: str, credentials: grpc.ChannelCredentials | None
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
     return grpc.aio.secure_channel(address, credentials, options)
+
+
+def _open(
+    address: str, credentials: grpc.ChannelCredentials | None, options: list[tuple[str, str | int]]
+) -> grpc.Channel:
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)
 
 
 def with_request_id(metadata: Metadata) -> tuple[tuple[tuple[str, str | bytes], ...], str]:

@@ -20,9 +20,8 @@ def ending_at_once() -> Iterator[None]:
     imports swallow it or make another error of it.
     """
     before = signal.getsignal(signal.SIGINT)
-    if (
-        before is not signal.default_int_handler
-    ):  # whoever started us wants it ignored, or somebody else sees to it
+    # Whoever started us wants it ignored, or somebody else sees to it.
+    if before is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, _end)

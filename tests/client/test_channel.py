@@ -43,6 +43,18 @@ def test_four_attempts_are_all(server: ScriptedServer, code: grpc.StatusCode, ki
     assert len(server.script.requests) == 4
 
 
+def test_channel_of_bulk_translations_leaves_it_to_them_to_try_again(server: ScriptedServer) -> None:
+    server.script.failures = [failure(grpc.StatusCode.UNAVAILABLE, "not now", trailers=AT_ONCE)]
+    request, metadata = v1.TranslateTextRequest(texts=["Hello"]), (("x-request-id", "a"),)
+
+    with channel.open_bulk_channel(server.address, None) as bulk:
+        stub = v1.TranslationServiceStub(bulk)
+        with pytest.raises(grpc.RpcError, match="not now"):
+            stub.TranslateText(request, metadata=metadata)
+
+    assert len(server.script.requests) == 1
+
+
 def test_other_failures_are_not_tried_again(server: ScriptedServer) -> None:
     server.script.failures = [failure(grpc.StatusCode.INTERNAL, "oops")]
 
